@@ -89,7 +89,7 @@ class GrowingDiagnosis {
 //   "left_history" null or L with "others", [L, ...]
 //   "restarts"     [{"restart", "verdict": null or F}], where all of them were asked for.
 // L has the keys "step", "restart", "rank", "kind", "name", "chunk", "element", "norm", "before",
-// "measure", "unusual", "again", "stays", "apart", "lines", "module", "next", "loss".
+// "measure", "unusual", "again", "beside", "stays", "apart", "lines", "module", "next", "loss".
 // F has the keys "step", "restart", "check", "stage", "ranks", "one_of_ranks", "tensors",
 // "layers", "value", "bound", "evidence", "certain", "text".
 std::string diagnosis_json(const Diagnosis& diagnosis);

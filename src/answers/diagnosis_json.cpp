@@ -59,6 +59,7 @@ nlohmann::ordered_json json_of(const LeftStep& left) {
   out["before"] = number(left.usual);
   out["unusual"] = number(left.score);
   out["again"] = left.again;
+  out["beside"] = left.beside < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(left.beside);
   out["stays"] = left.apart > 0.0;
   out["apart"] = number(left.apart);
   out["lines"] = left.lines;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "answers/apart_ranks.h"
 #include "answers/diagnose.h"
 #include "answers/left_losses.h"
 #include "base/made_ahead.h"
@@ -356,7 +357,9 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
     for (const LineValue& value : *piece) lines.add(value);
   }
   end_rank();
-  return steps.found();
+  std::optional<LeftHistory> found = steps.found();
+  add_apart_ranks(found, run, options, diagnosis);
+  return found;
 }
 
 }  // namespace trainmon

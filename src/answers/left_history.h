@@ -53,7 +53,8 @@ struct LeftStep {
   double score = 0.0;  // finite
   double apart = 0.0;  // by this factor it stays away; 0: it is far behind
   Measure measure = Measure::norm;
-  bool is_spread = false;      // of numbers that are the standard deviations of the measure
+  bool is_spread = false;  // of numbers that are the standard deviations of the measure
+  int beside = -1;         // numbers are relative to this rank: factors or differences; -1: to none
   bool is_difference = false;  // `apart` is none: of a mean, a share, a loss below 0
   Unmoved before = Unmoved::unknown;
   int again = 0;            // so many of the next LeftLines::kAgain - 1 rows are as far behind

@@ -30,7 +30,7 @@ struct LineValue {
   std::uint32_t series = 0;
   double norm = 0.0;  // history_value()
   std::int64_t elements = 0;
-  // Of a floating-point input or the gradient of an activation, in units of the root mean square.
+  // Of a floating-point input, an activation or its gradient, in units of the root mean square.
   double mean = 0.0;
   double zeros = 0.0;  // of an activation or its gradient, the share of its elements; others: 0
 };

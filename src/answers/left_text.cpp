@@ -84,10 +84,21 @@ std::string spread_text(const LeftStep& left) {
          number_text(left.usual, 3);
 }
 
+std::string beside_text(const LeftStep& left) {
+  const auto number = [&](double of_rank) {
+    return left.is_difference ? number_text(of_rank, 3) + " more than"
+                              : number_text(of_rank, 4) + " times";
+  };
+  return " is " + number(left.norm) + " that on rank " + std::to_string(left.beside) +
+         " in the mean of " + std::to_string(left.means) + " steps from here on, and was " +
+         number(left.usual) + " it before; " + number_text(left.score, 3) + " standard errors";
+}
+
 std::string size_text(const LeftStep& left) {
   std::string text = "its " + measure_text(left);
   if (left.ranks.size() > 1) text = "on rank " + std::to_string(left.row.rank) + " " + text;
   if (left.is_spread) return text + spread_text(left);
+  if (left.beside >= 0) return text + beside_text(left);
   text += " is ";
   if (left.measure == Measure::balance) {
     return text + number_text(left.norm, 3) +
@@ -140,6 +151,12 @@ std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
     text +=
         "\n  no input and no activation changed as clearly: the loss may be another one, or its "
         "targets";
+  }
+  if (left.beside >= 0) {
+    text += "\n  rank " + std::to_string(left.row.rank) +
+            " changed more, and both hold the same weights: what one of them was given may be "
+            "wrong, or "
+            "how it computes";
   }
   if (left.before == Unmoved::ranks) {
     text +=

@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "answers/apart_ranks.h"
 #include "answers/history.h"
 #include "answers/left_history.h"
 #include "base/cancelled.h"
@@ -290,6 +291,7 @@ Gathered gather(std::span<const OpenedRun> runs, std::span<const Diagnosis* cons
       std::move(rows).give_to(to, stream.facts(), left);
     }
     to.runs[run].left_history = left.found();
+    add_apart_ranks(to.runs[run].left_history, runs[run], select, *diagnoses[run]);
     for (const int rank : stream.facts().ranks) to.curves.join_equal(number, rank);
   }
   score_curves(to.curves);

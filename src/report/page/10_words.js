@@ -202,6 +202,7 @@ const WORDS = {
     "有一个值偏离了自身的历史（没有检查项对此下结论）：rank %2 上的 %1，第 %3 步，由 %5 变为 %4。"],
   left_history_far: ["It is %1 robust standard deviations off.", "偏离 %1 个稳健标准差。"],
   left_history_again: ["So {1|is|are} %1 of the next rows.", "随后的行中还有 %1 行如此。"],
+  left_history_beside: ["These are numbers relative to rank %1, which holds the same weights.", "这些数是相对于持有相同权重的 rank %1 的。"],
   left_history_stays: ["It stays away.", "此后一直如此。"],
   left_history_lines: ["%1 more {1|line|lines} left in this step.", "该步还有 %1 条线偏离。"],
   left_history_loss: ["Logged %1 left its history, too: %2 after %3.", "记录的 %1 也偏离了自身的历史：由 %3 变为 %2。"],

@@ -146,6 +146,7 @@ class Side {
     return [say("left_history", ["norm", "value"].includes(left.measure) ? left.kind : `${left.kind} (${left.measure})`, left.ranks.join(", "), left.step, number(left.norm, 3), number(left.before, 3)), " ",
       (left.stays ? say("left_history_stays") : say("left_history_far", number(left.unusual, 3))) + " ",
       left.again ? say("left_history_again", left.again) + " " : "",
+      left.beside === null ? "" : say("left_history_beside", left.beside) + " ",
       left.lines > 1 ? say("left_history_lines", left.lines - 1) + " " : "",
       left.module ? say("left_history_module", left.module) + " " : "",
       left.next.length > 0 ? say("left_history_next", left.next.map((one) => `${one.kind} ${tensorLabel([one.name, one.chunk, one.element])}`).join(", ")) + " " : "",

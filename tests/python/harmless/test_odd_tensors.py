@@ -216,25 +216,30 @@ def test_a_mapping_that_raises_is_said_and_goes_on(tmp_path, caplog):
     assert "log() takes numbers by name, or a dict of them, not Raises: no metric" in caplog.text
 
 
+@pytest.mark.parametrize("is_last", [False, True])
 @pytest.mark.parametrize("register", ["register_step_pre_hook", "register_step_post_hook"])
-def test_watch_in_a_step_hook_of_its_optimizer_is_refused(tmp_path, register):
+def test_watch_in_a_step_hook_of_its_optimizer(tmp_path, register, is_last):
+    """torch raises where a hook comes behind others that it has still to go through."""
     model = made()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     said = []
 
     def hook(*given):
         try:
-            trainmon.watch(model, optimizer, out=str(tmp_path))
+            trainmon.watch(model, optimizer, out=str(tmp_path / str(len(said)))).stop()
+            said.append("watched")
         except RuntimeError as error:
             said.append(str(error))
 
     getattr(optimizer, register)(hook)
-    getattr(optimizer, register)(lambda *given: None)
-    for _ in range(2):
-        step(model, optimizer, torch.ones(2, 8))
-    assert len(said) == 2 and "call watch() after its step()" in said[0]
+    if not is_last:
+        getattr(optimizer, register)(lambda *given: None)
+    step(model, optimizer, torch.ones(2, 8))
+    step(model, optimizer, torch.ones(2, 8))
+    assert len(said) == 2
+    assert said[0] == "watched" if is_last else "call watch() after its step()" in said[0]
     with trainmon.watch(model, optimizer, out=str(tmp_path / "later")):
-        pass
+        step(model, optimizer, torch.ones(2, 8))
 
 
 def test_weights_that_grow_are_no_certain_fault(tmp_path):

@@ -30,18 +30,25 @@ def is_inside(caller, step: int) -> bool:
     return False
 
 
-def is_walked(hooks: dict) -> bool:
-    """Whether torch goes through these hooks of optimizers, in a step that any thread takes. It raises
-    where somebody takes one off meanwhile."""
+def walkers(hooks: dict) -> dict[int, int]:
+    """The threads that go through these hooks of optimizers, in a step, each with the identity of the one
+    that it is at. torch raises where somebody takes one off meanwhile, or adds one behind that."""
     ids = set(map(id, list(hooks.values())))
-    for frame in sys._current_frames().values():
+    found = {}
+    for thread, frame in sys._current_frames().items():
         while frame is not None:
             if frame.f_code is _STEP:
                 names = frame.f_locals
-                if id(names.get("post_hook", names.get("pre_hook"))) in ids:
-                    return True
+                at = id(names.get("post_hook", names.get("pre_hook")))
+                if at in ids:
+                    found[thread] = at
             frame = frame.f_back
-    return False
+    return found
+
+
+def is_walked(hooks: dict) -> bool:
+    """Whether any thread goes through them."""
+    return bool(walkers(hooks))
 
 
 def step_in_state(optimizer) -> int:

@@ -1,11 +1,15 @@
 # Hooks on optimizers whose pre-hook comes after those of the user, whoever came first.
 from __future__ import annotations
 
+import threading
+import time
 import weakref
 
 from trainmon.torch.hooks.hook import is_followed, keep_out_of_graphs
-from trainmon.torch.steps.calls import is_walked
+from trainmon.torch.steps.calls import is_walked, walkers
 from trainmon.torch.steps.restored_hooks import Restored
+
+PATIENCE = 1.0  # seconds, with a thread that steps
 
 
 class StepHook:
@@ -27,6 +31,21 @@ class StepHook:
             self._left.append(self)
 
 
+def _wait_until_free(hooks: dict) -> None:
+    """Until no other thread goes through them, but not for long."""
+    due = time.monotonic() + PATIENCE
+    while walked := walkers(hooks):
+        at = walked.pop(threading.get_ident(), None)
+        if at is not None and at != id(next(reversed(hooks.values()))):
+            raise RuntimeError(
+                "an optimizer cannot be watched from one of its own step hooks that others follow, for torch "
+                "goes through them: call watch() after its step()"
+            )
+        if not walked or time.monotonic() > due:
+            return
+        time.sleep(0.0005)
+
+
 class LastHooks:
     """The user's own pre-hooks may change gradients. Optimizers are kept weakly."""
 
@@ -34,14 +53,9 @@ class LastHooks:
         self._held: dict[int, tuple] = {}  # key of our pre-hook -> (its optimizer, handles)
 
     def put_on(self, optimizer, before, after) -> tuple:
-        """The handles of both. RuntimeError in a step hook of the user, where torch goes through these."""
-        if is_walked(
-            {**optimizer._optimizer_step_pre_hooks, **optimizer._optimizer_step_post_hooks}
-        ):
-            raise RuntimeError(
-                "an optimizer cannot be watched from one of its own step hooks, for torch goes through them: "
-                "call watch() after its step()"
-            )
+        """The handles of both. RuntimeError in a step hook of the user that others follow."""
+        for hooks in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks):
+            _wait_until_free(hooks)
         for one in (before, after):
             keep_out_of_graphs(type(one))
         restored, handle = Restored(optimizer), optimizer.register_step_pre_hook(before)

@@ -1,0 +1,308 @@
+#include "answers/apart_ranks.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "answers/diagnose.h"
+#include "base/made_ahead.h"
+#include "model/kinds.h"
+#include "read/run_stream.h"
+
+namespace trainmon {
+namespace {
+
+constexpr std::size_t kLeast = 32, kMost = 256;  // rows on either side
+constexpr std::size_t kFew = 16;      // of those: in them the training itself changes little
+constexpr double kApartErrors = 7.0;  // standard errors between their means
+// Either side has about one mean from end to end: its halves differ by this part of the difference.
+constexpr double kHalves = 0.35;
+constexpr double kShare = 0.7;   // of it lies between kFew rows and those before
+constexpr double kNearly = 0.8;  // of the errors of the clearest line: those that may be the first
+constexpr std::size_t kMostRows = 1'000'000;  // of a rank
+constexpr std::int64_t kNear = 16;            // steps
+
+// Of a line on a rank; of several calls in a step the mean.
+struct Sample {
+  std::int64_t step;
+  std::uint64_t seq;
+  std::int32_t restart;
+  std::int32_t calls;
+  std::array<float, 2> numbers;  // by measure
+};
+constexpr std::array kMeasures = {Measure::norm, Measure::mean};
+
+// The activations of one rank, by tensor.
+struct RankLines {
+  RankLines(int number, std::size_t tensors) : rank(number), lines(tensors), series(tensors) {}
+
+  int rank;  // -1: none
+  std::size_t rows = 0;
+  std::vector<std::vector<Sample>> lines;
+  std::vector<std::uint32_t> series;
+
+  void add(std::uint32_t tensor, const LineValue& value) {
+    std::vector<Sample>& line = lines[tensor];
+    if (!(value.norm > 0.0) || !std::isfinite(value.norm)) return;
+    const std::array<float, 2> numbers = {static_cast<float>(std::log(value.norm)),
+                                          static_cast<float>(value.mean)};
+    if (!line.empty() && line.back().step == value.place.step) {
+      Sample& last = line.back();
+      ++last.calls;
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        last.numbers[i] += (numbers[i] - last.numbers[i]) / static_cast<float>(last.calls);
+      }
+      return;
+    }
+    if (rows++ >= kMostRows) return;
+    series[tensor] = value.series;
+    line.push_back({value.place.step, value.place.seq, value.place.restart, 1, numbers});
+  }
+};
+
+// Of two ranks and one line.
+struct Apart {
+  double errors = 0.0;
+  double before = 0.0, after = 0.0;  // numbers of `rank`, less those of `beside`
+  std::size_t rows = 0;              // behind the step
+  double change = 0.0;  // the size of that of `rank` at the step, less that of `beside`
+  Sample first = {};    // of `rank`, behind the step
+  Sample first_beside = {};
+  int rank = 0, beside = 0;
+  std::uint64_t order = 0;  // of lines in a step
+  std::uint32_t series = 0;
+  Measure measure = Measure::norm;
+};
+
+// Sums of what comes before each place, for means and variances of any part.
+class Sums {
+ public:
+  void add(double number) {
+    sums_.push_back(sums_.back() + number);
+    squares_.push_back(squares_.back() + number * number);
+  }
+  std::size_t size() const { return sums_.size() - 1; }
+  double mean(std::size_t begin, std::size_t end) const {
+    return (sums_[end] - sums_[begin]) / static_cast<double>(end - begin);
+  }
+  double variance_of_mean(std::size_t begin, std::size_t end) const {
+    const auto count = static_cast<double>(end - begin);
+    const double middle = mean(begin, end);
+    const double squares = (squares_[end] - squares_[begin]) / count - middle * middle;
+    return std::max(squares, 0.0) / (count - 1.0);
+  }
+
+ private:
+  std::vector<double> sums_ = {0.0}, squares_ = {0.0};
+};
+
+bool is_level(const Sums& sums, std::size_t begin, std::size_t end, double apart) {
+  const std::size_t middle = begin + (end - begin) / 2;
+  return std::abs(sums.mean(begin, middle) - sums.mean(middle, end)) <= kHalves * std::abs(apart);
+}
+
+// Where the difference of two lines changes most clearly. Errors below kApartErrors: nowhere.
+Apart apart_of(const std::vector<Sample>& one, const std::vector<Sample>& other,
+               std::size_t measure) {
+  std::vector<std::pair<const Sample*, const Sample*>> pairs;
+  Sums difference, of_one, of_other;
+  for (auto a = one.begin(), b = other.begin(); a != one.end() && b != other.end();) {
+    if (a->step == b->step) {
+      const double x = a->numbers[measure], y = b->numbers[measure];
+      difference.add(x - y);
+      of_one.add(x);
+      of_other.add(y);
+      pairs.emplace_back(&*a, &*b);
+    }
+    const bool is_behind = a->step <= b->step;
+    if (b->step <= a->step) ++b;
+    if (is_behind) ++a;
+  }
+  Apart found;
+  for (std::size_t at = kLeast; at + kLeast <= pairs.size(); ++at) {
+    const std::size_t begin = at - std::min(at, kMost), end = std::min(pairs.size(), at + kMost);
+    const double before = difference.mean(begin, at), after = difference.mean(at, end);
+    const double error =
+        std::sqrt(difference.variance_of_mean(begin, at) + difference.variance_of_mean(at, end));
+    const double apart = after - before;
+    // Numbers that are all alike, but for the rounding of their float32.
+    const double errors = std::abs(apart) / std::max(error, 1e-6);
+    if (errors < std::max(kApartErrors, found.errors)) continue;
+    if (!is_level(difference, begin, at, apart) || !is_level(difference, at, end, apart)) continue;
+    const double jump = difference.mean(at, at + kFew) - difference.mean(at - kFew, at);
+    if (jump / apart < kShare) continue;
+    const auto change = [&](const Sums& of) {
+      return std::abs(of.mean(at, at + kFew) - of.mean(at - kFew, at));
+    };
+    found = {errors,           before,           after, end - at, change(of_one) - change(of_other),
+             *pairs[at].first, *pairs[at].second};
+  }
+  return found;
+}
+
+// Of a rank and the one before it.
+void compare(const RankLines& one, const RankLines& other, std::vector<Apart>& all) {
+  for (std::size_t tensor = 0; tensor < one.lines.size(); ++tensor) {
+    for (std::size_t i = 0; i < kMeasures.size(); ++i) {
+      Apart found = apart_of(one.lines[tensor], other.lines[tensor], i);
+      if (found.errors < kApartErrors) continue;
+      found.rank = one.rank;
+      found.beside = other.rank;
+      found.order = one.lines[tensor].front().seq;
+      found.series = one.series[tensor];
+      found.measure = kMeasures[i];
+      all.push_back(found);
+    }
+  }
+}
+
+// What was noticed near it is why.
+bool has_reason(const Diagnosis& diagnosis, std::int64_t step) {
+  return std::ranges::any_of(diagnosis.findings, [&](const detect::Finding& one) {
+    return std::abs(one.step - step) <= kNear;
+  });
+}
+
+Apart turned(const Apart& one) {
+  Apart other = one;
+  std::swap(other.rank, other.beside);
+  std::swap(other.first, other.first_beside);
+  other.before = -one.before;
+  other.after = -one.after;
+  return other;
+}
+
+// It parts from both of its neighbours. Of two ranks it is the one that changed more.
+int rank_of(const std::vector<Apart>& all) {
+  std::map<int, std::set<int>> neighbours;
+  std::map<int, double> changes;
+  for (const Apart& one : all) {
+    neighbours[one.rank].insert(one.beside);
+    neighbours[one.beside].insert(one.rank);
+    // A line that is clear tells it more clearly.
+    changes[one.rank] += std::copysign(one.errors, one.change);
+    changes[one.beside] -= std::copysign(one.errors, one.change);
+  }
+  const auto order = [&](const auto& one) {
+    return std::tuple(one.second.size(), changes[one.first], -one.first);
+  };
+  return std::ranges::max_element(neighbours, {}, order)->first;
+}
+
+// All that part near the step of the clearest line. The first of those that are as clear is named.
+std::optional<LeftStep> step_of(const RunRows& facts, const Diagnosis& diagnosis,
+                                std::vector<Apart> all) {
+  std::erase_if(all, [&](const Apart& one) { return has_reason(diagnosis, one.first.step); });
+  if (all.empty()) return std::nullopt;
+  const Apart clearest = *std::ranges::max_element(all, {}, &Apart::errors);
+  std::erase_if(all, [&](const Apart& one) {
+    return std::abs(one.first.step - clearest.first.step) > kNear;
+  });
+  const int rank = rank_of(all);
+  std::erase_if(all, [&](const Apart& one) { return one.rank != rank && one.beside != rank; });
+  for (Apart& one : all) {
+    if (one.rank != rank) one = turned(one);
+  }
+  const double least = kNearly * std::ranges::max_element(all, {}, &Apart::errors)->errors;
+  std::ranges::stable_sort(all, {}, &Apart::order);
+  const auto first =
+      std::ranges::find_if(all, [&](const Apart& one) { return one.errors >= least; });
+  LeftStep step;
+  step.row.restart = first->first.restart;
+  step.row.rank = first->rank;
+  step.row.step = first->first.step;
+  step.row.seq = first->first.seq;
+  step.series = facts.series[first->series];
+  step.is_difference = first->measure != Measure::norm;
+  const auto number = [&](double difference) {
+    return step.is_difference ? difference : std::exp(difference);
+  };
+  step.norm = number(first->after);
+  step.usual = number(first->before);
+  step.score = first->errors;
+  step.apart = number(std::abs(first->after - first->before));
+  step.measure = first->measure;
+  step.means = static_cast<int>(first->rows);
+  step.beside = first->beside;
+  step.lines = all.size();
+  step.ranks = {first->rank};
+  for (auto next = first + 1; next != all.end() && step.next.size() + 1 < kNamedLines; ++next) {
+    if (next->series != first->series) step.next.push_back(facts.series[next->series]);
+  }
+  return step;
+}
+
+}  // namespace
+
+std::optional<LeftStep> apart_ranks(const OpenedRun& run, ReadOptions options,
+                                    const Diagnosis& diagnosis) {
+  if (diagnosis.verdict) return std::nullopt;
+  options.all_restarts = options.merged = false;
+  const RunStream stream(run, options);
+  const RunRows& facts = stream.facts();
+  const auto is_shared = [](const Series& one) {
+    const bool is_activation = one.kind == kind::kActv || one.kind == kind::kActvGrad;
+    return is_activation && one.replication == Replication::disjoint;
+  };
+  if (facts.ranks.size() < 2 || std::ranges::none_of(facts.series, is_shared)) return std::nullopt;
+  const TensorNumbers tensors(facts.series);
+  using Ahead = std::vector<LineValue>;  // of the rows of a piece
+  const std::vector<RunStream::Piece>& pieces = stream.pieces();
+  const auto read = [&](std::size_t i) {
+    Ahead made;
+    RunStream::Take take;
+    take.row = [&](const ReadRow& row) {
+      if (!is_shared(facts.series[row.series])) return;
+      if (const auto value = line_value(row, facts.series[row.series])) made.push_back(*value);
+    };
+    constexpr std::array kStats = {Stat::norm, Stat::count, Stat::mean, Stat::zeros};
+    take.columns = columns_of(std::span<const Stat>(kStats));
+    std::vector<Damage> said_before;
+    stream.read(pieces[i], take, said_before);
+    return made;
+  };
+  std::vector<Apart> all;
+  RankLines first(-1, 0), before(-1, 0), now(-1, 0);
+  const auto begin_rank = [&](int rank) {
+    if (before.rank >= 0) compare(now, before, all);
+    if (before.rank >= 0 && first.rank < 0) first = std::move(before);
+    before = std::exchange(now, RankLines(rank, tensors.count));
+  };
+  MadeAhead<Ahead> ahead(pieces.size(), threads_with_pieces(options.threads), read);
+  for (std::size_t i = 0; const std::optional<Ahead> piece = ahead.next(); ++i) {
+    if (pieces[i].rank != now.rank) begin_rank(pieces[i].rank);
+    for (const LineValue& value : *piece) now.add(tensors.of[value.series], value);
+  }
+  begin_rank(-1);
+  if (first.rank >= 0 && facts.ranks.size() > 2) {
+    compare(first, before, all);  // so that each rank has two neighbours
+  }
+  return step_of(facts, diagnosis, std::move(all));
+}
+
+void add_apart_ranks(std::optional<LeftHistory>& found, const OpenedRun& run,
+                     const ReadOptions& options, const Diagnosis& diagnosis) {
+  std::optional<LeftStep> apart = apart_ranks(run, options, diagnosis);
+  if (!apart) return;
+  if (!found) {
+    found = LeftHistory{std::move(*apart), {}};
+    return;
+  }
+  const auto is_same = [&](const LeftStep& one) {
+    return std::abs(one.row.step - apart->row.step) <= kNear &&
+           std::ranges::find(one.ranks, apart->row.rank) != one.ranks.end();
+  };
+  if (is_same(*found) || std::ranges::any_of(found->others, is_same)) return;
+  found->others.push_back(std::move(*apart));
+  std::ranges::stable_sort(found->others, {}, [](const LeftStep& one) { return one.row.step; });
+}
+
+}  // namespace trainmon
