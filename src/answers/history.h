@@ -63,6 +63,25 @@ struct ClosedRow {
   Unusual<Row> unusual() const { return {score, before.usual(), row, value}; }
 };
 
+// How far apart the steps of neighbouring rows of a line are.
+class Stride {
+ public:
+  // To be told of each row. Whether rows lack before it, as where recording was paused: it is
+  // further away than History::kMost rows are.
+  bool is_behind_gap(std::int64_t step) {
+    const std::int64_t apart = step - last_;
+    const bool is_gap = has_last_ && apart > static_cast<std::int64_t>(History::kMost) * usual_;
+    if (has_last_ && apart > 0 && !is_gap) usual_ = apart;
+    last_ = step;
+    has_last_ = true;
+    return is_gap;
+  }
+
+ private:
+  std::int64_t last_ = 0, usual_ = 1;
+  bool has_last_ = false;
+};
+
 // From this score on a row left its history so far behind as those of healthy trainings do not.
 // After zeros alone any value does: it is no such row.
 inline constexpr double kFarBehind = 50.0;

@@ -174,7 +174,8 @@ void LeftLines::add(const LineValue& value) {
     ++all.rows;
   }
   Line& line = lines_[tensor];
-  if (line.elements >= 0 && line.elements != value.elements) {
+  const bool is_behind_gap = line.stride.is_behind_gap(row.step);
+  if (line.elements >= 0 && (line.elements != value.elements || is_behind_gap)) {
     line.has_changed = true;
     line.steps = 0;
   } else if (line.step != row.step) {

@@ -124,9 +124,10 @@ class LeftLines {
     std::uint32_t series = 0;
     std::int64_t elements = -1;
     std::int64_t step = 0;
+    Stride stride = {};
     std::size_t steps = 0;     // with so many elements, that many steps of its history
     std::size_t rows = 0;      // that are closed
-    bool has_changed = false;  // the number of its elements
+    bool has_changed = false;  // the number of its elements, or rows lack
     Recent recent = {};
     Excursions excursions = {};
   };

@@ -8,6 +8,7 @@ namespace trainmon {
 
 void ShiftSearch::add(const RowPlace& place, double number) {
   if (numbers_.has_ended()) return;
+  if (stride_.is_behind_gap(place.step) && !found_) numbers_ = MeanShifts(rule_);
   std::move(last_.begin() + 1, last_.end(), last_.begin());
   last_.back() = place;
   last_.back().shape = nullptr;

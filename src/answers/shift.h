@@ -51,15 +51,17 @@ class ShiftSearch {
   // More numbers before that are all alike change nothing.
   static constexpr std::size_t kMemory = 2 * kYoung;
 
-  explicit ShiftSearch(const ShiftRule& rule) : numbers_(rule) {}
+  explicit ShiftSearch(const ShiftRule& rule) : rule_(rule), numbers_(rule) {}
 
-  // As MeanShifts::add().
+  // As MeanShifts::add(). It begins anew where rows lack.
   void add(const RowPlace& place, double number);
   // The first one; the largest of those that overlap with it.
   const std::optional<Shift>& found() const { return found_; }
 
  private:
+  ShiftRule rule_;
   MeanShifts numbers_;
+  Stride stride_;
   std::array<RowPlace, MeanShifts::kRows> last_ = {};  // of them; the newest is the last
   std::optional<Shift> found_;
 };

@@ -38,6 +38,7 @@ double variance_of_parts(std::span<const double> numbers) {
 void SpreadSearch::add(const RowPlace& place, double number) {
   has_ended_ |= !std::isfinite(number) || since_ == kAfter;
   if (has_ended_) return;
+  if (stride_.is_behind_gap(place.step) && !found_) count_ = 0;
   std::move(numbers_.begin() + 1, numbers_.end(), numbers_.begin());
   numbers_.back() = number;
   std::move(places_.begin() + 1, places_.end(), places_.begin());

@@ -16,7 +16,7 @@ class SpreadSearch {
  public:
   static constexpr std::size_t kBefore = 64, kAfter = 24;
 
-  // From one on that is not finite, nothing is looked for.
+  // From one on that is not finite, nothing is looked for. It begins anew where rows lack.
   void add(const RowPlace& place, double number);
   // The first one. Its row has the natural logarithm of the standard deviation from there on, and
   // the usual one is that of the numbers before.
@@ -27,6 +27,7 @@ class SpreadSearch {
   bool is_apart();
   void split();
 
+  Stride stride_;
   std::array<double, kBefore + kAfter> numbers_ = {};  // the newest is the last
   std::array<RowPlace, kBefore> places_ = {};          // of the last of them
   // How far standard deviations were apart where the last kAfter numbers end, and the most before.

@@ -13,6 +13,8 @@
 namespace trainmon::detect {
 namespace {
 
+constexpr std::int64_t kMostBetween = 16;  // steps, as where recording was paused
+
 // Of all groups, which follow one schedule. nullopt where one has none, is 0, or where the
 // optimizer takes another one in secret, as Prodigy does.
 std::optional<double> rate_of(const GroupValues& groups) {
@@ -71,6 +73,7 @@ void StepSizes::check(const Window& window, Findings& found) {
     // A step that was left out moves nothing.
     if (!rate || !moved.is_whole || moved.distance == 0.0) continue;
     Line& line = lines_[place];
+    if (!line.last.empty() && window.now.step > line.last.back().step + kMostBetween) line = {};
     const double distance = 0.5 * std::log(moved.distance) - std::log(*rate);
     line.last.push_back({window.now.step, distance, 0.5 * std::log(moved.gradient)});
     if (line.last.size() > MeanShifts::kRows) line.last.pop_front();

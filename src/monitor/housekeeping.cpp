@@ -67,9 +67,9 @@ void Monitor::State::look_at_control() {
 void Monitor::State::follow_alerts(const Config& wanted) {
   const std::lock_guard lock(facts_mutex);
   if (has_own_rules || !differ(wanted, following, Follower::alert_rules)) return;
+  std::vector<std::unique_ptr<Rule>> rules = alert_rules_of(wanted);  // throws, and nothing changes
   following = wanted;
   collector.set_limit(limit_of(wanted));
-  std::vector<std::unique_ptr<Rule>> rules = alert_rules_of(wanted);
   if (!rules.empty()) has_alert_rules = true;
   pipe->replace_rules(collector.next_batch(), standing_rules, std::move(rules));
 }

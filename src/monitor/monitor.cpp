@@ -317,7 +317,7 @@ void Monitor::follow(const Config& config) {
   }
   if (note) set_note("budget", *note);
   state_->collector.windows().set_schedule(schedule);
-  state_->follow_alerts(config);
+  state_->attempt("alerts", [&] { state_->follow_alerts(config); });
 }
 
 bool Monitor::step_timed(double seconds, double own_seconds, bool recorded) {

@@ -169,6 +169,11 @@ void Pipe::deliver(RecordBatch& batch) noexcept {
   for (auto& rule : rules_) {
     attempt("a rule failed", [&] { rule->look(batch, series_, batch.alerts); });
   }
+  attempt("a rule told of a series that there is not", [&] {
+    const auto is_unknown = [&](const Alert& one) { return one.key.series >= series_.size(); };
+    if (std::erase_if(batch.alerts, is_unknown) > 0)
+      throw std::out_of_range("its alert is left out");
+  });
   attempt("telling alerts failed", [&] {
     for (Alert& alert : batch.alerts) calls_.annotate(alert);
     for (const Alert& alert : batch.alerts) calls_.on_alert(alert);

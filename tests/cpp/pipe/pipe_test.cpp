@@ -489,6 +489,39 @@ TEST(Pipe, ARuleThatFailsBlindsNoOther) {
   EXPECT_EQ(health.errors, 1);
 }
 
+class LostRule final : public Rule {
+ public:
+  std::string_view name() const override { return "lost"; }
+  void look(const RecordBatch&, const SeriesTable&, std::vector<Alert>& alerts) override {
+    Alert alert;
+    alert.rule = name();
+    alert.key.series = 1'000'000;
+    alerts.push_back(alert);
+  }
+};
+
+TEST(Pipe, AnAlertOfASeriesThatThereIsNotIsLeftOutAndCounted) {
+  auto seen = std::make_shared<Seen>();
+  const testing::Table table(8);
+  std::vector<std::unique_ptr<Sink>> sinks;
+  sinks.push_back(std::make_unique<RecordingSink>(seen));
+  std::vector<std::unique_ptr<Rule>> rules;
+  rules.push_back(std::make_unique<LostRule>());
+  rules.push_back(std::make_unique<NonFiniteRule>());
+  const auto pipe =
+      std::make_shared<Pipe>(PipeOptions{}, RunInfo{}, table, std::move(sinks), std::move(rules));
+  pipe->start(
+      {[] {}, [](Alert&) {}, [&](const Alert& one) { table.at(one.key.series); }, [](bool) {}},
+      nullptr);
+  pipe->submit(batch_of(1, 0, 8, 8, true));
+  pipe->stop(5s);
+  ASSERT_EQ(seen->batches.size(), 1u);
+  EXPECT_EQ(seen->batches[0].alerts.size(), 8u);
+  Health health;
+  pipe->report(health, 8);
+  EXPECT_EQ(health.errors, 1);
+}
+
 // Counts the batches that it and the rules before it have seen; says so at every batch.
 class CountingRule final : public Rule {
  public:

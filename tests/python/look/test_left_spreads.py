@@ -110,3 +110,18 @@ def test_zeros_that_settle_slowly_are_nothing(tmp_path):
         lambda step: [("actv", "relu", "output", np.r_[np.zeros(shares[step]), np.ones(2000)])],
     )
     assert left is None
+
+
+def test_rows_behind_a_pause_are_no_neighbours_of_those_before(tmp_path):
+    """Gradients that fall slowly are much smaller behind it."""
+    random = np.random.default_rng(6)
+    rank = WrittenRank(tmp_path / "run")
+    for step in range(400):
+        if not 100 <= step < 340:
+            size = np.exp(-step / 100 + 0.02 * random.standard_normal())
+            rank.observe(np.array([size]), "grad_reduced", "w", step)
+            rank.observe(np.array([size]), "input", "", step, element="input.0")
+            rank.monitor.add_scalar("loss", float(size))
+        rank.end_step()
+    rank.stop()
+    assert trainmon.diagnose(tmp_path / "run")["left_history"] is None
