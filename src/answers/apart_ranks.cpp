@@ -27,8 +27,8 @@ constexpr double kApartErrors = 7.0;  // standard errors between their means
 constexpr double kHalves = 0.35;
 constexpr double kShare = 0.7;   // of it lies between kFew rows and those before
 constexpr double kNearly = 0.8;  // of the errors of the clearest line: those that may be the first
-constexpr std::size_t kMostRows = 1'000'000;  // of a rank
-constexpr std::int64_t kNear = 16;            // steps
+constexpr std::size_t kMostRowsOfRank = 1'000'000;  // of a rank
+constexpr std::int64_t kNear = 16;                  // steps
 
 // Of a line on a rank; of several calls in a step the mean.
 struct Sample {
@@ -62,7 +62,7 @@ struct RankLines {
       }
       return;
     }
-    if (rows++ >= kMostRows) return;
+    if (rows++ >= kMostRowsOfRank) return;
     series[tensor] = value.series;
     line.push_back({value.place.step, value.place.seq, value.place.restart, 1, numbers});
   }
@@ -149,7 +149,7 @@ Apart apart_of(const std::vector<Sample>& one, const std::vector<Sample>& other,
 }
 
 // Of a rank and the one before it.
-void compare(const RankLines& one, const RankLines& other, std::vector<Apart>& all) {
+void add_apart(const RankLines& one, const RankLines& other, std::vector<Apart>& all) {
   for (std::size_t tensor = 0; tensor < one.lines.size(); ++tensor) {
     for (std::size_t i = 0; i < kMeasures.size(); ++i) {
       Apart found = apart_of(one.lines[tensor], other.lines[tensor], i);
@@ -165,7 +165,7 @@ void compare(const RankLines& one, const RankLines& other, std::vector<Apart>& a
 }
 
 // What was noticed near it is why.
-bool has_reason(const Diagnosis& diagnosis, std::int64_t step) {
+bool is_noticed_near(const Diagnosis& diagnosis, std::int64_t step) {
   return std::ranges::any_of(diagnosis.findings, [&](const detect::Finding& one) {
     return std::abs(one.step - step) <= kNear;
   });
@@ -181,7 +181,7 @@ Apart turned(const Apart& one) {
 }
 
 // It parts from both of its neighbours. Of two ranks it is the one that changed more.
-int rank_of(const std::vector<Apart>& all) {
+int parting_rank(const std::vector<Apart>& all) {
   std::map<int, std::set<int>> neighbours;
   std::map<int, double> changes;
   for (const Apart& one : all) {
@@ -198,15 +198,15 @@ int rank_of(const std::vector<Apart>& all) {
 }
 
 // All that part near the step of the clearest line. The first of those that are as clear is named.
-std::optional<LeftStep> step_of(const RunRows& facts, const Diagnosis& diagnosis,
-                                std::vector<Apart> all) {
-  std::erase_if(all, [&](const Apart& one) { return has_reason(diagnosis, one.first.step); });
+std::optional<LeftStep> named_step(const RunRows& facts, const Diagnosis& diagnosis,
+                                   std::vector<Apart> all) {
+  std::erase_if(all, [&](const Apart& one) { return is_noticed_near(diagnosis, one.first.step); });
   if (all.empty()) return std::nullopt;
   const Apart clearest = *std::ranges::max_element(all, {}, &Apart::errors);
   std::erase_if(all, [&](const Apart& one) {
     return std::abs(one.first.step - clearest.first.step) > kNear;
   });
-  const int rank = rank_of(all);
+  const int rank = parting_rank(all);
   std::erase_if(all, [&](const Apart& one) { return one.rank != rank && one.beside != rank; });
   for (Apart& one : all) {
     if (one.rank != rank) one = turned(one);
@@ -272,7 +272,7 @@ std::optional<LeftStep> apart_ranks(const OpenedRun& run, ReadOptions options,
   std::vector<Apart> all;
   RankLines first(-1, 0), before(-1, 0), now(-1, 0);
   const auto begin_rank = [&](int rank) {
-    if (before.rank >= 0) compare(now, before, all);
+    if (before.rank >= 0) add_apart(now, before, all);
     if (before.rank >= 0 && first.rank < 0) first = std::move(before);
     before = std::exchange(now, RankLines(rank, tensors.count));
   };
@@ -283,9 +283,9 @@ std::optional<LeftStep> apart_ranks(const OpenedRun& run, ReadOptions options,
   }
   begin_rank(-1);
   if (first.rank >= 0 && facts.ranks.size() > 2) {
-    compare(first, before, all);  // so that each rank has two neighbours
+    add_apart(first, before, all);  // so that each rank has two neighbours
   }
-  return step_of(facts, diagnosis, std::move(all));
+  return named_step(facts, diagnosis, std::move(all));
 }
 
 void add_apart_ranks(std::optional<LeftHistory>& found, const OpenedRun& run,

@@ -17,7 +17,7 @@ constexpr std::int64_t kMostBetween = 16;  // steps, as where recording was paus
 
 // Of all groups, which follow one schedule. nullopt where one has none, is 0, or where the
 // optimizer takes another one in secret, as Prodigy does.
-std::optional<double> rate_of(const GroupValues& groups) {
+std::optional<double> sum_of_rates(const GroupValues& groups) {
   double sum = 0.0;
   for (const auto& [number, values] : groups) {
     const auto rate = value_of(values, "lr");
@@ -69,7 +69,7 @@ void StepSizes::check(const Window& window, Findings& found) {
   for (auto& [place, moved] : all) {
     const auto [rank, optimizer] = place;
     const GroupValues* const groups = groups_of(window.declared, rank, optimizer);
-    const auto rate = groups == nullptr ? std::nullopt : rate_of(*groups);
+    const auto rate = groups == nullptr ? std::nullopt : sum_of_rates(*groups);
     // A step that was left out moves nothing.
     if (!rate || !moved.is_whole || moved.distance == 0.0) continue;
     Line& line = lines_[place];
