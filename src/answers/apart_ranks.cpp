@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -27,8 +28,8 @@ constexpr double kApartErrors = 7.0;  // standard errors between their means
 constexpr double kHalves = 0.35;
 constexpr double kShare = 0.7;   // of it lies between kFew rows and those before
 constexpr double kNearly = 0.8;  // of the errors of the clearest line: those that may be the first
-constexpr std::size_t kMostRowsOfRank = 1'000'000;  // of a rank
-constexpr std::int64_t kNear = 16;                  // steps
+constexpr std::size_t kMostRowsOfRank = 500'000;  // of a rank
+constexpr std::int64_t kNear = 16;                // steps
 
 // Of a line on a rank; of several calls in a step the mean.
 struct Sample {
@@ -246,6 +247,8 @@ std::optional<LeftStep> apart_ranks(const OpenedRun& run, ReadOptions options,
                                     const Diagnosis& diagnosis) {
   if (diagnosis.verdict) return std::nullopt;
   options.all_restarts = options.merged = false;
+  if (options.kinds.empty())
+    options.kinds = {std::string(kind::kActv), std::string(kind::kActvGrad)};
   const RunStream stream(run, options);
   const RunRows& facts = stream.facts();
   const auto is_shared = [](const Series& one) {

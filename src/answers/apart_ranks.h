@@ -13,7 +13,7 @@ namespace trainmon {
 // Each rank is held against the one before it, and the first against the last. What the training
 // does to both is gone in the difference. So a small change of one rank shows that no history
 // tells. nullopt where there is none, and where `diagnosis` has a verdict. Reads the activations of
-// the run once, and keeps a million rows of three ranks at the most. Throws as read_run().
+// the run once, and keeps half a million rows of three ranks at most. Throws as read_run().
 std::optional<LeftStep> apart_ranks(const OpenedRun& run, ReadOptions options,
                                     const Diagnosis& diagnosis);
 // Adds it to what left its history, but where that says the same rank near that step.
