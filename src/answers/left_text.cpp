@@ -154,9 +154,8 @@ std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
   }
   if (left.beside >= 0) {
     text += "\n  rank " + std::to_string(left.row.rank) +
-            " changed more, and both hold the same weights: what one of them was given may be "
-            "wrong, or "
-            "how it computes";
+            " changed more, and both hold the same weights: what one of them was given, or how it "
+            "computes, may be wrong";
   }
   if (left.before == Unmoved::ranks) {
     text +=

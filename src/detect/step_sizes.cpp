@@ -1,8 +1,6 @@
 #include "detect/step_sizes.h"
 
-#include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
