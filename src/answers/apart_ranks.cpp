@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <map>
 #include <set>
-#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -90,7 +89,6 @@ class Sums {
     sums_.push_back(sums_.back() + number);
     squares_.push_back(squares_.back() + number * number);
   }
-  std::size_t size() const { return sums_.size() - 1; }
   double mean(std::size_t begin, std::size_t end) const {
     return (sums_[end] - sums_[begin]) / static_cast<double>(end - begin);
   }
@@ -259,19 +257,7 @@ std::optional<LeftStep> apart_ranks(const OpenedRun& run, ReadOptions options,
   const TensorNumbers tensors(facts.series);
   using Ahead = std::vector<LineValue>;  // of the rows of a piece
   const std::vector<RunStream::Piece>& pieces = stream.pieces();
-  const auto read = [&](std::size_t i) {
-    Ahead made;
-    RunStream::Take take;
-    take.row = [&](const ReadRow& row) {
-      if (!is_shared(facts.series[row.series])) return;
-      if (const auto value = line_value(row, facts.series[row.series])) made.push_back(*value);
-    };
-    constexpr std::array kStats = {Stat::norm, Stat::count, Stat::mean, Stat::zeros};
-    take.columns = columns_of(std::span<const Stat>(kStats));
-    std::vector<Damage> said_before;
-    stream.read(pieces[i], take, said_before);
-    return made;
-  };
+  const auto read = [&](std::size_t i) { return line_values(stream, pieces[i]); };
   std::vector<Apart> all;
   RankLines first(-1, 0), before(-1, 0), now(-1, 0);
   const auto begin_rank = [&](int rank) {
@@ -282,7 +268,9 @@ std::optional<LeftStep> apart_ranks(const OpenedRun& run, ReadOptions options,
   MadeAhead<Ahead> ahead(pieces.size(), threads_with_pieces(options.threads), read);
   for (std::size_t i = 0; const std::optional<Ahead> piece = ahead.next(); ++i) {
     if (pieces[i].rank != now.rank) begin_rank(pieces[i].rank);
-    for (const LineValue& value : *piece) now.add(tensors.of[value.series], value);
+    for (const LineValue& value : *piece) {
+      if (is_shared(facts.series[value.series])) now.add(tensors.of[value.series], value);
+    }
   }
   begin_rank(-1);
   if (first.rank >= 0 && facts.ranks.size() > 2) {

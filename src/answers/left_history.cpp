@@ -325,6 +325,21 @@ bool LeftSteps::has_reason(std::int64_t step, const Series& series) const {
   });
 }
 
+std::vector<LineValue> line_values(const RunStream& stream, const RunStream::Piece& piece) {
+  std::vector<LineValue> values;
+  RunStream::Take take;
+  take.row = [&](const ReadRow& row) {
+    if (const auto value = line_value(row, stream.facts().series[row.series])) {
+      values.push_back(*value);
+    }
+  };
+  constexpr std::array kStats = {Stat::norm, Stat::count, Stat::mean, Stat::zeros};
+  take.columns = columns_of(std::span<const Stat>(kStats));
+  std::vector<Damage> said_before;
+  stream.read(piece, take, said_before);
+  return values;
+}
+
 std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions options,
                                         const Diagnosis& diagnosis) {
   if (diagnosis.verdict) return std::nullopt;
@@ -339,18 +354,7 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
     steps.take(lines);
     lines.forget();
   };
-  const auto read = [&](std::size_t i) {
-    Ahead made;
-    RunStream::Take take;
-    take.row = [&](const ReadRow& row) {
-      if (const auto value = line_value(row, series[row.series])) made.push_back(*value);
-    };
-    constexpr std::array kStats = {Stat::norm, Stat::count, Stat::mean, Stat::zeros};
-    take.columns = columns_of(std::span<const Stat>(kStats));
-    std::vector<Damage> said_before;
-    stream.read(pieces[i], take, said_before);
-    return made;
-  };
+  const auto read = [&](std::size_t i) { return line_values(stream, pieces[i]); };
   MadeAhead<Ahead> ahead(pieces.size(), threads_with_pieces(options.threads), read);
   for (std::size_t i = 0; const std::optional<Ahead> piece = ahead.next(); ++i) {
     if (i > 0 && pieces[i].rank != pieces[i - 1].rank) end_rank();

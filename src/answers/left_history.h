@@ -15,6 +15,7 @@
 
 #include "answers/left_lines.h"
 #include "read/open_logs.h"
+#include "read/run_stream.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -130,6 +131,9 @@ class LeftSteps {
   const RunRows& facts_;
   const Diagnosis& diagnosis_;
 };
+
+// What the rows of a piece add to the histories of their lines.
+std::vector<LineValue> line_values(const RunStream& stream, const RunStream::Piece& piece);
 
 // Of the newest start of each step, of the rows that `options` choose; nullopt where `diagnosis`
 // has a verdict. Reads the run once, as most_unusual() does, and keeps the histories of one rank.

@@ -17,10 +17,10 @@ from written_run import WrittenRank
 ELEMENTS = 4000
 
 
-def left_of(out, rows):
+def left_of(out, rows, steps=STEPS):
     """rows(step) are (kind, name, element, array); the answer."""
     rank = WrittenRank(out)
-    for step in range(STEPS):
+    for step in range(steps):
         for kind, name, element, array in rows(step):
             rank.observe(array, kind, name, step, element=element)
         rank.end_step()

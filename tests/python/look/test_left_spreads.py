@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import trainmon
+from test_left_shifts import left_of
 from test_report import command, report
 from written_run import WrittenRank
 
@@ -14,14 +15,7 @@ STEPS, BEGIN = 200, 130
 
 
 def diagnosed(out, rows):
-    """rows(step) are (kind, name, element, array)."""
-    rank = WrittenRank(out)
-    for step in range(STEPS):
-        for kind, name, element, array in rows(step):
-            rank.observe(array, kind, name, step, element=element)
-        rank.end_step()
-    rank.stop()
-    return trainmon.diagnose(out)["left_history"]
+    return left_of(out, rows, STEPS)
 
 
 @pytest.mark.parametrize("is_less", [False, True])
