@@ -1,5 +1,6 @@
-# ColossalAIMonitor that merges shards, on ranks of which one skips a step, stops or never begins:
-# training ends as it should, and every row is the whole's or the part's, by torch's gradients.
+# ColossalAIMonitor that merges shards, on ranks of which one skips a step, stops, never begins or
+# comes no more: training ends as it should, and every row is the whole's or the part's, by torch's
+# gradients.
 import pytest
 import torch
 
@@ -60,9 +61,18 @@ def test_a_rank_that_never_begins_is_not_waited_for_long(ended):
     assert kinds(folder, "absent", 0) == dict.fromkeys(range(STEPS), "part")
 
 
+def test_a_process_ends_though_another_rank_comes_no_more(ended):
+    """Rank 1 waits for the end of rank 0 here."""
+    folder, (first, second) = ended
+    alone = kinds(folder, "behind", 0)
+    assert alone == {step: "whole" if step < 2 else "part" for step in range(STEPS)}
+    assert "other ranks had not ended their steps when this one stopped" in first.err
+    assert second.code == 0
+
+
 def test_it_is_said_and_counted(ended):
     _, (first, second) = ended
-    assert first.err.count("are not merged from now on") == 3
+    assert first.err.count("are not merged from now on") == 4
     assert "rank 1 has stopped its monitor" in first.err
     assert "rank 1 ended 3 steps with 4 of its optimizers, this rank 3 with 3" in first.err
     assert "ranks [1] did not come to monitor()" in first.err

@@ -34,7 +34,7 @@ def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
     for rank, arguments in ((0, [5]), (1, [5]), (1, [3])):
         process = launch.start("convert_run.py", out, *arguments, rank=rank, ranks=RANKS)
-        ended = launch.finish(process, 100, rank, RANKS)
+        ended = launch.finish(process, 100, rank)
         assert ended.code == 0, ended.err
     return out
 

@@ -1,8 +1,10 @@
 # Two ranks train sharded under ColossalAIMonitor and go different ways with it.
 """compat_colossalai_apart_run.py OUT: OUT/<case> gets the files, OUT/<case>.<rank>.pt the gradients
-that torch shows at each step, of this rank's part and of the whole."""
+that torch shows at each step, of this rank's part and of the whole. Rank 1 comes no more to the
+monitor of `behind` and lets it go when rank 0 has ended."""
 
 import datetime
+import fcntl
 import json
 import os
 import pathlib
@@ -42,22 +44,32 @@ def train(name):
         optimizer.zero_grad()
         if monitor is None or (name == "skips" and other and step == 2):
             continue
+        if name == "behind" and other and step >= 2:
+            continue
         monitor.step_end(model)
         if name == "stops" and other and step == 2:
             monitor.stop()
             monitor = None
-    if monitor is not None:
-        monitor.stop()
     torch.save(seen, OUT / f"{name}.{RANK}.pt")
+    if monitor is not None and not (name == "behind" and other):
+        monitor.stop()
+    return monitor
 
 
 def main():
     rank_tables.MEETING = datetime.timedelta(seconds=3)
     launch.join()
-    for name in ("together", "skips", "stops", "absent"):
-        train(name)
+    alive = (OUT / "rank0 is alive").open("w")
+    if RANK == 0:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+    left = {}
+    for name in ("together", "skips", "stops", "behind", "absent"):
+        left[name] = train(name)
         dist.barrier()
     dist.destroy_process_group()
+    if RANK == 1:
+        fcntl.flock(alive, fcntl.LOCK_EX)  # until rank 0 has ended
+        left["behind"].stop()
 
 
 if __name__ == "__main__":

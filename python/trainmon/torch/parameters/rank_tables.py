@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import collections
+import ctypes
 import hashlib
-import threading
 import time
 from datetime import timedelta
 
@@ -17,6 +17,7 @@ PATIENCE = timedelta(seconds=300)  # for a rank that is behind, in a long checkp
 FAREWELL = 2.0  # seconds, for ranks that stop at the same time
 LEFT = -1.0  # the place of a rank that has stopped
 _met: collections.Counter = collections.Counter()  # exchanges made, by their ranks
+_left: list[Left] = []
 
 
 class Exchange:
@@ -35,29 +36,33 @@ class Exchange:
         _agree(store, ranks, mine, hashlib.sha256(repr((terms, shape)).encode()).hexdigest())
         place = ranks.index(mine)
         self.group = distributed.ProcessGroupGloo(store, place, len(ranks), PATIENCE)
+        self.underway: list[Sent] = []
 
     def send(self, table: numpy.ndarray, place: tuple[int, int]) -> Sent:
         """`table` to all, float64, with where training is: two numbers that must agree."""
         whole = numpy.zeros(self.shape)
         whole[:-1] = table
         whole[-1, :2] = place
-        return Sent(self, whole)
+        self.underway = [sent for sent in self.underway if not sent.ready()]
+        self.underway.append(Sent(self, whole))
+        return self.underway[-1]
 
     def close(self, seconds: float) -> None:
-        """Says so to the others. Whoever still waits for them does it on a thread of its own."""
-        group, self.group = self.group, None
-        if group is None:
+        """Says so to the others, and waits for them so long."""
+        if self.group is None:
             return
         whole = numpy.zeros(self.shape)
         whole[-1, 0] = LEFT
-        farewell = _all_gather(group, whole, len(self.ranks))[0]
+        farewell = Sent(self, whole)
+        left = Left(self.group, [*self.underway, farewell])
+        self.group, self.underway = None, []
         end = time.monotonic() + seconds
-        while not farewell.is_completed() and time.monotonic() < end:
+        while not farewell.ready() and time.monotonic() < end:
             time.sleep(0.001)
-        if not farewell.is_completed():  # the group's destructor waits for it
-            held = [group, farewell]
-            del group, farewell  # this frame must not be the last to hold it
-            threading.Thread(target=_outlive, args=(held,), daemon=True).start()
+        _left.append(left)
+        for done in [left for left in _left if left.is_over()]:
+            _left.remove(done)
+            done.free()
 
 
 class Sent:
@@ -85,6 +90,22 @@ class Sent:
         return [table[:-1] for table in tables]
 
 
+class Left:
+    """A closed group with what is on its way. It is free() when all of that is over, and otherwise
+    never: its destructor waits for the other ranks, and a thread of gloo that is the last to hold
+    a tensor needs the interpreter, which aborts a process that is ending."""
+
+    def __init__(self, group, underway: list[Sent]):
+        self.group, self.underway = group, underway
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+    def is_over(self) -> bool:
+        return all(sent.ready() for sent in self.underway)
+
+    def free(self) -> None:
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
+
+
 def _agree(store, ranks: list[int], mine: int, terms: str) -> None:
     store.set(f"terms{mine}", terms)
     keys = [f"terms{rank}" for rank in ranks]
@@ -108,7 +129,3 @@ def _all_gather(group, whole: numpy.ndarray, count: int):
         table = torch.from_numpy(whole)
         tables = [torch.empty_like(table) for _ in range(count)]
         return group.allgather([tables], [table]), tables
-
-
-def _outlive(held: list) -> None:
-    held.clear()
