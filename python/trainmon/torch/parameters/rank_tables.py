@@ -92,8 +92,8 @@ class Sent:
 
 class Left:
     """A closed group with what is on its way. It is free() when all of that is over, and otherwise
-    never: its destructor waits for the other ranks, and a thread of gloo that is the last to hold
-    a tensor needs the interpreter, which aborts a process that is ending."""
+    never. Its destructor would wait for the other ranks. A thread of gloo that is the last to hold
+    a tensor would want the interpreter, which aborts a process that is ending."""
 
     def __init__(self, group, underway: list[Sent]):
         self.group, self.underway = group, underway
