@@ -54,7 +54,7 @@ class Monitor {
  public:
   // Creates the rank's directory and starts the writer thread. Throws ConfigError for a bad
   // config, std::runtime_error when the directory cannot be made, holds another model's run, or is
-  // written to by another process.
+  // written to by another process. Throws std::invalid_argument for a null pointer in `parts`.
   Monitor(const Config& config, const Identity& identity, MonitorParts parts = {});
   ~Monitor();  // stop()s if that has not happened
   Monitor(const Monitor&) = delete;
@@ -104,7 +104,9 @@ class Monitor {
 
   // --- rows ---------------------------------------------------------------------------------
   // Measures the tensor and appends a row. The address is (series, open window and accum of the
-  // series' optimizer, call 0) in the first form. Concurrent calls are fine.
+  // series' optimizer, call 0) in the first form. Concurrent calls are fine. A series that
+  // add_series() did not give, sizes that are not there and spans of unequal lengths are
+  // part_failed(), here and below.
   Observed observe(SeriesId series, const TensorView& tensor, std::uint32_t flags = 0);
   Observed observe_at(SeriesId series, const TensorView& tensor, std::int64_t window,
                       std::int32_t accum, std::int32_t call, std::uint32_t flags = 0);

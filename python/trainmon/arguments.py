@@ -12,7 +12,7 @@ from trainmon.base.names import visible
 from trainmon.checks.selection import texts
 
 # As of the C++ commands.
-OK, USAGE, PARTIAL = 0, 2, 3
+OK, USAGE, PARTIAL, INTERNAL, INTERRUPTED = 0, 2, 3, 70, 130
 
 
 class UsageError(Exception):
@@ -105,6 +105,19 @@ class Reader:
             self.exit_code = PARTIAL
             self.say(str(warning.message))
         return found
+
+    def attempt(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives. Ends the program where it cannot be done, and says why."""
+        try:
+            return work()
+        except (UsageError, OSError, ValueError) as error:
+            why, code = str(error), USAGE
+        except MemoryError:
+            why, code = "there is not enough memory; nothing was written", INTERNAL
+        except KeyboardInterrupt:
+            why, code = "interrupted; nothing was written", INTERRUPTED
+        self.say(why)
+        sys.exit(code)
 
 
 def taken(present: list[str], asked: str | Iterable[str] | None) -> list[str]:

@@ -339,8 +339,8 @@ def main(arguments: list[str] | None = None) -> int:
         return USAGE
     # A polite kill tidies up as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        rows = write_dataset(
+    rows = reader.attempt(
+        lambda: write_dataset(
             options.run,
             options.out,
             stats=options.stat,
@@ -351,12 +351,7 @@ def main(arguments: list[str] | None = None) -> int:
             progress=sys.stderr.isatty() and not options.quiet,
             **selection(options),
         )
-    except (UsageError, OSError, ValueError) as error:
-        reader.say(str(error))
-        return USAGE
-    except KeyboardInterrupt:
-        reader.say("interrupted; nothing was written")
-        return 130
+    )
     partial = " (partial: see above)" if reader.exit_code == PARTIAL else ""
     reader.remark(f"{rows:,} rows in {options.out}{partial}")
     return reader.exit_code

@@ -372,7 +372,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     from trainmon import drawing
 
-    try:
+    def saved() -> Path:
         # Names may have characters that the font lacks: boxes, not warnings.
         with matplotlib.rc_context(drawing.STYLE), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph")
@@ -380,12 +380,9 @@ def main(arguments: list[str] | None = None) -> int:
             stat = "" if options.what == "histogram" else f"-{options.stat}"
             out = options.out or Path(f"{_short_run(options.run[0])}-{options.what}{stat}.png")
             save(figure, out)
-    except (UsageError, OSError, ValueError) as error:
-        reader.say(str(error))
-        return USAGE
-    except KeyboardInterrupt:
-        reader.say("interrupted; nothing was written")
-        return 130
+        return out
+
+    out = reader.attempt(saved)
     try:
         print(out, flush=True)
     except OSError:

@@ -58,8 +58,7 @@ void Collector::judge(Row& row) {
 
 void Collector::observe_at(SeriesId series, const TensorView& tensor, const Address& address,
                            std::uint32_t flags, Reading* keep) {
-  Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
-                   address, flags);
+  Row row = row_of(series, tensor.dtype, sizes_of(tensor), address, flags);
   if (options_.checks) {
     add_checked(row, tensor, 1.0);
   } else {
@@ -71,21 +70,19 @@ void Collector::observe_at(SeriesId series, const TensorView& tensor, const Addr
 
 void Collector::observe_again(SeriesId series, const TensorView& tensor, const Address& address,
                               std::uint32_t flags, const Reading& reading) {
-  Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
-                   address, flags);
+  Row row = row_of(series, tensor.dtype, sizes_of(tensor), address, flags);
   if (reading.launch != nullptr) {
     row.key.seq = open_.take_seq();
     return device_.repeat(row, reading);
   }
-  row.state = *reading.state;
+  row.state = reading.state.value();
   add(row);
 }
 
 void Collector::observe_sample(SeriesId series, const TensorView& tensor, const Address& address,
                                int n, std::uint32_t flags, Reading* keep) {
   if (n == 0) return observe_at(series, tensor, address, flags, keep);
-  Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
-                   address, flags);
+  Row row = row_of(series, tensor.dtype, sizes_of(tensor), address, flags);
   RowSample sample;
   const std::uint64_t seed =
       sample_seed({options_.rank, row.key.series, address.window, address.accum, address.call});
@@ -101,8 +98,7 @@ void Collector::observe_sample(SeriesId series, const TensorView& tensor, const 
 
 void Collector::observe_scaled(SeriesId series, const TensorView& tensor, double scale,
                                std::uint32_t flags) {
-  Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
-                   address_of(series), flags);
+  Row row = row_of(series, tensor.dtype, sizes_of(tensor), address_of(series), flags);
   if (options_.checks) return add_checked(row, tensor, scale);
   row.state = measure(tensor, options_.eps * scale, options_.threads);
   divide(row.state, scale);
@@ -139,8 +135,7 @@ void Collector::add_checked(Row& row, const TensorView& tensor, double scale) {
 
 void Collector::observe_input(SeriesId series, SeriesId entropy, const TensorView& tensor,
                               const Address& address) {
-  Row row = row_of(series, tensor.dtype, {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
-                   address, 0);
+  Row row = row_of(series, tensor.dtype, sizes_of(tensor), address, 0);
   Check check;
   const bool is_checked = checked_from(row.key.series, tensor).has_value();
   row.state = is_checked ? measure(tensor, 0, check, options_.eps, options_.threads)
@@ -156,8 +151,7 @@ void Collector::observe_input(SeriesId series, SeriesId entropy, const TensorVie
 
 void Collector::observe_update(SeriesId series, const UpdateFormula& formula) {
   const TensorView& x = formula.x;
-  const std::span<const std::int64_t> sizes(x.sizes, static_cast<std::size_t>(x.ndim));
-  Row row = row_of(series, dtype_of(formula), sizes, address_of(series), 0);
+  Row row = row_of(series, dtype_of(formula), sizes_of(x), address_of(series), 0);
   const auto first = series_.check_from(row.key.series, element_count(x));
   Check check;
   row.state = measure(formula, first.value_or(0), check, options_.eps, options_.threads);
@@ -215,6 +209,7 @@ void Collector::add_payload(Payload payload) {
 }
 
 void Collector::add_payload_at(Payload payload) {
+  series_.at(payload.key.series);
   open_.append(std::move(payload));
   produced_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -236,9 +231,8 @@ void Collector::probe(std::span<const ProbeItem> items, std::int64_t step,
   for_each_parallel(
       items.size(), is_serial ? static_cast<unsigned>(options_.threads) : 1, [&](std::size_t i) {
         const TensorView& tensor = items[i].tensor;
-        batch.payloads[i].bytes = probe_payload(
-            {tensor.sizes, static_cast<std::size_t>(tensor.ndim)}, static_cast<int>(request.signs),
-            trainmon::probe(tensor, request, threads));
+        batch.payloads[i].bytes = probe_payload(sizes_of(tensor), static_cast<int>(request.signs),
+                                                trainmon::probe(tensor, request, threads));
       });
   if (batch.empty()) return;
   const std::lock_guard order(seal_mutex_);

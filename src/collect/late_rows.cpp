@@ -73,8 +73,7 @@ bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const Ten
   const int optimizer = series_.at(series).optimizer;
   sweep.pieces.entries.back().window = static_cast<std::uint16_t>(optimizer);
   if (sweep.rows.empty()) sweep.optimizer = optimizer;
-  sweep.rows.push_back(row_of(series, tensor.dtype,
-                              {tensor.sizes, static_cast<std::size_t>(tensor.ndim)},
+  sweep.rows.push_back(row_of(series, tensor.dtype, sizes_of(tensor),
                               address ? *address : address_of(series), flags));
   if (options_.checks) add_check(sweep, tensor);
   sweep.rows.back().key.seq = open_.take_seq();

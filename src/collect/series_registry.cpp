@@ -2,6 +2,7 @@
 #include "collect/series_registry.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "collect/name_limits.h"
 #include "model/kinds.h"
@@ -87,9 +88,16 @@ SeriesRegistry::~SeriesRegistry() {
   for (auto& page : pages_) delete page.load(std::memory_order_relaxed);
 }
 
+SeriesRegistry::Entry& SeriesRegistry::place_of(std::size_t id) const {
+  return (*pages_[id / kPageSize].load(std::memory_order_acquire))[id % kPageSize];
+}
+
 SeriesRegistry::Entry& SeriesRegistry::entry(SeriesId id) const {
-  Page* page = pages_[id / kPageSize].load(std::memory_order_acquire);
-  return (*page)[id % kPageSize];
+  if (id >= size()) {
+    throw std::out_of_range("there is no series " + std::to_string(id) +
+                            ": add_series() gives the numbers");
+  }
+  return place_of(id);
 }
 
 const Series& SeriesRegistry::at(SeriesId id) const {
@@ -124,7 +132,7 @@ SeriesId SeriesRegistry::put(std::string key, const Series& series) {
   if (page.load(std::memory_order_relaxed) == nullptr) {
     page.store(new Page, std::memory_order_release);
   }
-  Entry& fresh = entry(static_cast<SeriesId>(id));
+  Entry& fresh = place_of(id);
   fresh.series = series;
   fresh.masks = masks_of(series.kind);
   fresh.checked = checked_range(series);

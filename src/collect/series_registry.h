@@ -49,7 +49,8 @@ class SeriesRegistry final : public SeriesTable {
   ShapeId number_of(SeriesId id, std::span<const std::int64_t> sizes);
   const Shape* shape(ShapeId id) const override;
 
-  // Any thread, no lock; `id` must have come from add().
+  // Any thread, no lock. Throws std::out_of_range where add() did not give `id`, as all do that
+  // take one.
   const Series& at(SeriesId id) const override;
   std::size_t size() const override { return size_.load(std::memory_order_acquire); }
 
@@ -79,6 +80,7 @@ class SeriesRegistry final : public SeriesTable {
 
   static_assert(kMost < kPageSize * kPages);
 
+  Entry& place_of(std::size_t id) const;  // whose page is there
   Entry& entry(SeriesId id) const;
   SeriesId put(std::string key, const Series& series);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -25,6 +26,14 @@ Config checked(const Config& config) {
     throw ConfigError(std::move(faults));
   }
   return config;
+}
+
+MonitorParts checked(MonitorParts parts) {
+  const auto is_null = [](const auto& part) { return part == nullptr; };
+  if (std::ranges::any_of(parts.sinks, is_null) || std::ranges::any_of(parts.rules, is_null)) {
+    throw std::invalid_argument("a sink or a rule of MonitorParts is a null pointer");
+  }
+  return parts;
 }
 
 Schedule schedule_of(const Config& config, const Identity& identity, const Keep& keep) {

@@ -18,6 +18,8 @@ std::size_t mebibytes(double value);
 std::chrono::nanoseconds seconds(double value);
 // The same; throws ConfigError with all its faults.
 Config checked(const Config& config);
+// The same; throws std::invalid_argument where one of them is a null pointer.
+MonitorParts checked(MonitorParts parts);
 Schedule schedule_of(const Config& config, const Identity& identity, const Keep& keep = {});
 // The absolute value above which a row is flagged when it is measured; infinity for none.
 double limit_of(const Config& config);

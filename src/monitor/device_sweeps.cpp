@@ -34,6 +34,11 @@ Observed Monitor::State::observe_on_device(SeriesId series, const TensorView& te
 void Monitor::State::observe_all(std::span<const SeriesId> series,
                                  std::span<const TensorView> tensors, std::span<Observed> out,
                                  std::uint32_t flags, const TensorView* scale) {
+  if (series.size() != tensors.size() || out.size() != tensors.size()) {
+    throw std::invalid_argument("observe_all() was given " + std::to_string(tensors.size()) +
+                                " tensors, " + std::to_string(series.size()) + " series and " +
+                                std::to_string(out.size()) + " places");
+  }
   auto& sweeps = of_thread<std::vector<DeviceSweep>>();  // one for each device and stream
   for (DeviceSweep& sweep : sweeps) sweep.clear();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -98,7 +103,9 @@ std::int64_t Monitor::seal_late() {
 }
 
 std::optional<std::int64_t> Monitor::checked_from(SeriesId series, const TensorView& tensor) const {
-  return state_->collector.checked_from(series, tensor);
+  std::optional<std::int64_t> from;
+  state_->while_alive("observe", [&] { from = state_->collector.checked_from(series, tensor); });
+  return from;
 }
 
 void Monitor::fulfil(std::int64_t ticket, std::span<const RowState> states,

@@ -20,7 +20,7 @@ namespace trainmon {
 
 Monitor::Monitor(const Config& config, const Identity& identity, MonitorParts parts) {
   watch_forks();
-  state_ = std::make_shared<State>(config, identity, std::move(parts));
+  state_ = std::make_shared<State>(config, identity, checked(std::move(parts)));
   State::start(state_);
   AtWork::all().add(state_);
 }
@@ -230,7 +230,7 @@ void Monitor::drop_scalar() {
 }
 
 void Monitor::declare(Declared declared) {
-  if (state_->alive()) state_->collector.declare(std::move(declared));
+  state_->while_alive("observe", [&] { state_->collector.declare(std::move(declared)); });
 }
 
 void Monitor::add_payload(Payload payload) {

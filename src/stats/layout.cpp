@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <string>
 
 namespace trainmon {
 namespace {
@@ -20,7 +21,7 @@ void copy_run(const std::byte* from, std::int64_t stride, std::int64_t n, std::b
 
 // What every layout begins with: one run, which a tensor without strides is.
 Layout start(const TensorView& tensor) {
-  if (tensor.ndim > kMaxDims) throw std::invalid_argument("a tensor of more than 64 dimensions");
+  sizes_of(tensor);
   Layout out;
   out.base = static_cast<const std::byte*>(tensor.data);
   out.item = dtype_size(tensor.dtype);
@@ -49,6 +50,15 @@ void join_dimensions(Layout& out) {
 }
 
 }  // namespace
+
+std::span<const std::int64_t> sizes_of(const TensorView& tensor) {
+  if (tensor.ndim > kMaxDims) throw std::invalid_argument("a tensor of more than 64 dimensions");
+  if (tensor.ndim < 0 || (tensor.ndim > 0 && tensor.sizes == nullptr)) {
+    throw std::invalid_argument("a tensor of " + std::to_string(tensor.ndim) +
+                                " dimensions without sizes");
+  }
+  return {tensor.sizes, static_cast<std::size_t>(tensor.ndim)};
+}
 
 bool is_mostly_repeated(const TensorView& tensor) {
   double all = 1.0, different = 1.0;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "trainmon/tensor.h"
 
@@ -27,7 +28,11 @@ struct Layout {
   bool contiguous() const { return ndim == 0 || (ndim == 1 && strides[0] == 1); }
 };
 
-// Throws std::invalid_argument for more than kMaxDims dimensions.
+// Throws std::invalid_argument for less than 0 dimensions, more than kMaxDims, and sizes that are
+// not there.
+std::span<const std::int64_t> sizes_of(const TensorView& tensor);
+
+// Throws std::invalid_argument where sizes_of() does.
 Layout layout_of(const TensorView& tensor);
 // The same for what must not be reordered. The dimensions are as they are (those of stride 0 too,
 // so `multiplicity` is 1), joined where they can be. A C-contiguous tensor ends as one run, and

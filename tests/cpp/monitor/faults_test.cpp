@@ -36,7 +36,7 @@ Outcomes run_with(const std::string& spec, const Scratch& scratch) {
     EXPECT_EQ(observe(monitor, w, {static_cast<float>(i)}), Observed::recorded);
     monitor.seal(Moment::after_step);
     if (i == 25) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      EXPECT_TRUE(monitor.settle(60.0));
       set_failpoints("");
     }
   }

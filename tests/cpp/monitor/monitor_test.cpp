@@ -182,7 +182,7 @@ TEST(Monitor, LateValuesReachTheFile) {
 TEST(Monitor, ValuesThatNeverComeAreCountedNotLost) {
   const Scratch scratch;
   Config config = scratch.config();
-  config.stop_timeout_seconds = 0.2;
+  config.stop_timeout_seconds = 2.0;
   Monitor monitor(config, Identity{});
   monitor.add_optimizer(0);
   monitor.add_late_row(series_of(monitor, "w"), DType::float32, {}, 0, 0, 0, 0);
@@ -436,6 +436,54 @@ TEST(Monitor, WhatCannotBeProbedIsToldAndNothingIsThrown) {
   EXPECT_EQ(health.rows_produced, 0);
   EXPECT_EQ(health.parts_off.count("probe"), 1u);
   EXPECT_EQ(health.errors, 2);
+}
+
+TEST(Monitor, WhatItsFunctionsDoNotAllowIsToldAndNothingIsThrown) {
+  const Scratch scratch;
+  Config config = scratch.config();
+  config.checks = true;
+  Monitor monitor(config, Identity{});
+  monitor.add_optimizer(0);
+  const float value = 1.0f;
+  const TensorView scalar{.data = &value};
+  const SeriesId known = series_of(monitor, "w");
+  EXPECT_EQ(observe(monitor, known, {1.0f}), Observed::recorded);
+  for (const SeriesId unknown : {known + 1, SeriesId{5000}, SeriesId{2'000'000'000}}) {
+    const auto series = static_cast<SeriesId>(unknown);
+    EXPECT_EQ(monitor.observe(series, scalar), Observed::refused);
+    EXPECT_EQ(monitor.observe_scaled(series, scalar, 2.0), Observed::refused);
+    EXPECT_EQ(monitor.observe_sample(series, scalar, 0, 0, 0, 4), Observed::refused);
+    EXPECT_EQ(monitor.observe_input(series, known, scalar, 0, 0, 0), Observed::refused);
+    EXPECT_EQ(monitor.checked_from(series, scalar), std::nullopt);
+    monitor.add_late_row(series, DType::float32, {}, 0, 0, 0, 0);
+    Payload payload;
+    payload.key.series = series;
+    monitor.add_payload(payload);
+    monitor.add_payload_at(payload);
+    const ProbeItem item{series, scalar};
+    monitor.probe({&item, 1}, 0, {});
+    EXPECT_THROW(monitor.series().at(series), std::out_of_range);
+  }
+  EXPECT_EQ(monitor.observe_again(known, scalar, 0, 0, 0, 0, Reading{}), Observed::refused);
+  for (const int ndim : {-1, 1, 65}) {
+    EXPECT_EQ(monitor.observe(known, {.data = &value, .ndim = ndim}), Observed::refused);
+  }
+  const std::vector<SeriesId> series(3, known);
+  const std::vector<TensorView> tensors(2, scalar);
+  std::vector<Observed> became(2);
+  monitor.observe_all(series, tensors, became);
+  monitor.observe_all({series.data(), 1}, tensors, became);
+  monitor.observe_all({series.data(), 2}, tensors, {became.data(), 1});
+  EXPECT_EQ(became.front(), Observed::idle);
+  const Health health = monitor.stop();
+  EXPECT_EQ(health.rows_produced, 1);
+  EXPECT_GT(health.errors, 0);
+
+  MonitorParts of_rules, of_sinks;
+  of_rules.rules.push_back(nullptr);
+  of_sinks.sinks.push_back(nullptr);
+  EXPECT_THROW(Monitor(config, Identity{}, std::move(of_rules)), std::invalid_argument);
+  EXPECT_THROW(Monitor(config, Identity{}, std::move(of_sinks)), std::invalid_argument);
 }
 
 TEST(Monitor, ProducersSealsAndStopMayMeet) {

@@ -58,6 +58,23 @@ def test_a_picture_of_too_many_cells_is_refused(sparse, tmp_path):
     limited("plot", sparse, "--name", "a7.w", "-o", tmp_path / "a.png", seconds=30, megabytes=4000)
 
 
+PICTURE_WITHOUT_MEMORY = """
+import resource, sys, matplotlib.backends.backend_agg, pandas
+from trainmon import drawing, plot
+size = int(open("/proc/self/status").read().split("VmSize:")[1].split()[0]) << 10
+resource.setrlimit(resource.RLIMIT_AS, (size + (4 << 20),) * 2)
+sys.exit(plot.main(sys.argv[1:]))
+"""
+
+
+def test_a_picture_for_which_there_is_no_memory_ends_as_other_commands_do(sparse, tmp_path):
+    command = [sys.executable, "-c", PICTURE_WITHOUT_MEMORY, sparse, "-o", tmp_path / "a.png"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 70
+    assert done.stderr == "trainmon plot: there is not enough memory; nothing was written\n"
+    assert not (tmp_path / "a.png").exists()
+
+
 def test_a_page_has_room_for_many_logged_values_of_one_step_each(tmp_path):
     rank = WrittenRank(tmp_path / "run")
     for step in range(10_000):
