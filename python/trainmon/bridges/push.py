@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 from trainmon import _core
 from trainmon.base.console import say
@@ -56,28 +57,47 @@ def verdict_text(finding: dict) -> str:
     return f"{', '.join(parts)}: {finding['text']}"
 
 
+class Forgotten(Exception):
+    """The target may have lost what it was sent and had not settled."""
+
+
 class Push:
     """One run, one target. `stop` is set by Ctrl-C."""
 
     def __init__(self, asked: argparse.Namespace, target: Target, stop: threading.Event):
         self.asked, self.target, self.stop = asked, target, stop
+        self.verdict_due = 0.0
+        self.is_partial = False
+        self.times_forgotten = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Behind the steps that are settled."""
+        asked, newest_only = self.asked, self.target.newest_only
         state = asked.state or default_state(asked.run, asked.to, asked.project)
+        self.steps: Any = None  # which holds the folder of the position
         self.steps = _core.PushedSteps(
             os.fsencode(asked.run),
             asked.series,
             asked.rank,
-            target.newest_only,
-            None if target.newest_only else os.fsencode(state),
+            newest_only,
+            None if newest_only else os.fsencode(state),
         )
         self.series: list[Series] = []
         self.last: Step | None = None  # that was sent
         self.sent = 0
         self.unsettled = 0.0  # when the first of the steps was sent that are not settled; 0: none
         self.verdict = self.steps.verdict
-        self.verdict_due = 0.0
-        self.is_partial = False
+        self.is_refused = False  # something, and nobody waits any longer
 
     def run(self) -> int:
+        while True:
+            try:
+                return self.push()
+            except Forgotten:
+                self.begin()
+
+    def push(self) -> int:
         quiet_looks = 0
         while not self.stop.is_set():
             found = self.look()
@@ -112,7 +132,8 @@ class Push:
 
     def deliver(self, call: Callable[[], None], steps: list[Step]) -> bool:
         """False where the target did not take it, and nobody waits any longer."""
-        pause, most = PAUSES
+        first, most = PAUSES
+        pause = min(first * 2**self.times_forgotten, most)
         what = f"steps {steps[0].number} to {steps[-1].number}" if steps else "what it was sent"
         for attempt in range(1, sys.maxsize):
             try:
@@ -124,9 +145,14 @@ class Push:
                 then = "no further try" if is_last else f"next try in {pause:g} s"
                 say(f"trainmon: {self.asked.to} did not take {what}: {text}; {then}")
                 if is_last or self.stop.wait(pause):
-                    self.is_partial = True
-                    return False
+                    break
+                if self.unsettled and self.target.forgets:
+                    self.times_forgotten += 1
+                    if self.asked.follow or self.times_forgotten < TRIES:
+                        raise Forgotten from None
+                    break
                 pause = min(2 * pause, most)
+        self.is_refused = True
         return False
 
     def settle(self, is_idle: bool) -> bool:
@@ -166,9 +192,10 @@ class Push:
         return True
 
     def end(self) -> int:
-        if self.unsettled and self.stop.is_set():
+        # Steps that were read and refused must not count as sent.
+        if self.unsettled and self.stop.is_set() and not self.is_refused:
             self.settle(is_idle=True)
-        is_over = self.steps.is_over and not self.is_partial
+        is_over = self.steps.is_over and not (self.is_partial or self.is_refused)
         if not self.deliver(lambda: self.target.close(is_over), []):
             return PARTIAL
         for sentence in self.steps.expired():
@@ -187,7 +214,7 @@ class Push:
             )
         if self.stop.is_set() and not self.asked.follow:
             return INTERRUPTED
-        return PARTIAL if self.is_partial else 0
+        return PARTIAL if self.is_partial or self.is_refused else 0
 
 
 def interruptible() -> threading.Event:

@@ -40,6 +40,7 @@ class Target:
 
     newest_only = False  # serves the newest values: wants no more, and keeps no position
     settle_seconds = 0.0  # between two calls of settle(), but for one at the end
+    forgets = False  # where a call raises, what was not settled may be lost: it is all sent again
 
     def send(self, steps: list[Step]) -> None:
         raise NotImplementedError

@@ -9,10 +9,11 @@ from trainmon.bridges.steps import Asked, RunTarget, Step, library
 
 class Bridge(RunTarget):
     """Only a run that is finished has all of it on the disk or on the server. Its service loses
-    what it holds when this process is killed. Then all that this process has sent is sent again,
-    but for the steps that the server says it has."""
+    what it holds when this process is killed, or when it dies itself. Then all that this process
+    has sent is sent again, but for the steps that the server says it has."""
 
     settle_seconds = math.inf
+    forgets = True
 
     def __init__(self, asked: Asked):
         super().__init__(asked)
@@ -26,8 +27,19 @@ class Bridge(RunTarget):
                     values = {series.path: value for series, value in step.values}
                     self.run.log(values, step=step.number, commit=True)
         except Exception:
-            self.run, self.start = None, ""  # its service may be gone: the next try opens it again
+            self.drop()
             raise
+
+    def settle(self) -> None:
+        try:
+            super().settle()
+        except Exception:
+            self.drop()
+            raise
+
+    def drop(self) -> None:
+        """Its service may be gone: the next try opens it again."""
+        self.run, self.start = None, ""
 
     def begin(self, named: dict[str, str]) -> Any:
         settings = self.wandb.Settings(

@@ -3,19 +3,23 @@ trackers themselves."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
 import random
 import subprocess
+import threading
 
 import numpy as np
 import pytest
 
 from launch import command_line as program
 from trainmon import _core
+from trainmon.bridges import push as pushing
 from trainmon.bridges.mlflow import key_of
-from trainmon.bridges.push import redacted
-from trainmon.bridges.steps import Series
+from trainmon.bridges.push import Push, redacted
+from trainmon.bridges.steps import Series, Target
 from written_run import WrittenRank
 
 OF_HEALTH = {
@@ -488,3 +492,63 @@ def test_secrets_are_not_said(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20verysecret,x=y")
     text = "401 of https://me:pass@host/a?key=0123456789abcdef with Bearer%20verysecret"
     assert redacted(text) == "401 of https://***@host/a?key=*** with ***"
+
+
+class Server(Target):
+    """Holds what it is sent until settle(), and refuses steps as `refuses` says."""
+
+    settle_seconds = math.inf
+
+    def __init__(self, refuses, forgets, stop=None):
+        self.refuses, self.forgets, self.stop = refuses, forgets, stop
+        self.held, self.has = [], []
+
+    def send(self, steps):
+        for step in steps:
+            if self.refuses(step.number):
+                if self.forgets:
+                    self.held = []
+                if self.stop:
+                    self.stop.set()
+                raise ConnectionError("the service is away")
+            self.held.append(step.number)
+
+    def settle(self):
+        self.has += self.held
+        self.held = []
+
+
+def push_to(server, run, state):
+    asked = argparse.Namespace(run=str(run), to="server", project="p", state=str(state), series=100)
+    asked.__dict__.update(rank=[], follow=False, quiet=True, no_verdict=True, interval=0.01)
+    return Push(asked, server, server.stop or threading.Event()).run()
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_stop_while_the_target_is_away_loses_no_step(tmp_path, forgets):
+    write(tmp_path / "run", steps=250)[0].stop()
+    away = Server(lambda step: step >= 150, forgets, stop=threading.Event())
+    assert push_to(away, tmp_path / "run", tmp_path / "state") == 130
+    back = Server(lambda step: False, forgets)
+    assert push_to(back, tmp_path / "run", tmp_path / "state") == 0
+    assert set(away.has) | set(back.has) == set(range(250))
+    assert push_to(back, tmp_path / "run", tmp_path / "state") == 0
+    assert len(back.has) == len(set(back.has))
+
+
+def test_what_a_service_held_when_it_died_is_sent_again(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(pushing, "PAUSES", (0.01, 0.02))
+    write(tmp_path / "run", steps=250)[0].stop()
+    tries = []
+    server = Server(lambda step: step == 150 and not (tries.append(step) or len(tries) > 2), True)
+    assert push_to(server, tmp_path / "run", tmp_path / "state") == 0
+    assert sorted(server.has) == list(range(250)) and len(tries) == 3
+    assert capfd.readouterr().err.count("did not take steps 100 to 199") == 2
+
+
+def test_a_target_that_always_refuses_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(pushing, "PAUSES", (0.01, 0.02))
+    write(tmp_path / "run", steps=250)[0].stop()
+    server = Server(lambda step: step == 150, True)
+    assert push_to(server, tmp_path / "run", tmp_path / "state") == 3
+    assert server.has == []
