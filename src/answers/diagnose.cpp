@@ -170,6 +170,12 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
   }
   const std::string edits = edits_text(result.run);
   if (!edits.empty()) result.not_checked.push_back({"gap, moments, update", edits});
+  for (const auto& [rank, left_out] : steps.left_out()) {
+    result.not_checked.push_back(
+        {"all but finite", "rank " + std::to_string(rank) + " in " + grouped(left_out.size()) +
+                               " steps, the first " + std::to_string(*left_out.begin()) +
+                               ": other ranks went through them again in a newer start"});
+  }
   const std::string why = why_by_statistics(steps, result.tensors, recording.has_checks);
   if (!why.empty()) result.not_checked.push_back({"fingerprints and sketches", why});
   return result;
@@ -198,7 +204,7 @@ Diagnosis diagnose_record(const OpenedRun& run, const ReadOptions& options,
   RunStream stream(run, options);
   const Recording recording = recording_of(run.directories, options);
   StepsInOrder steps = steps_of(recording, stream, bad, options);
-  steps.follow(stream.facts());
+  steps.follow(stream);
   steps.read_whole(stream, damage);
   return finished(recording, stream, bad, steps);
 }
@@ -229,7 +235,7 @@ Diagnosis GrowingDiagnosis::look(const OpenedRun& run) {
     steps_ = std::make_unique<StepsInOrder>(steps_of(recording, stream, bad, options));
   }
   std::vector<Damage> damage;
-  steps_->follow(stream.facts());
+  steps_->follow(stream);
   const std::int64_t before = steps_->rows();
   if (!steps_->is_disordered()) steps_->read_on(stream, growth_.settled(), damage);
   StepsInOrder now = *steps_;

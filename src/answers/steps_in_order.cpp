@@ -43,14 +43,26 @@ bool StepsInOrder::is_told(const ReadScalar& one) const {
          one.name == kUnevenScalar || (is_whole_ && detect::is_gradient_norm(one.name));
 }
 
-void StepsInOrder::follow(const RunRows& run) {
+int StepsInOrder::start_of(int rank, int restart) const {
+  const auto found = numbers_.find({rank, restart});
+  return found == numbers_.end() ? restart : found->second;
+}
+
+void StepsInOrder::follow(const RunStream& stream) {
+  const RunRows& run = stream.facts();
   run_ = &run;
+  std::map<std::pair<int, int>, int> numbers = stream.start_numbers();
+  is_disordered_ = is_disordered_ || (next_step_ != kBegin && numbers != numbers_);
+  numbers_ = std::move(numbers);
   told_with_step_.clear();
   for (const ReadScalar& one : run.scalars) {
-    if (one.name == kEditScalar) engine_.announce_edit(one.restart, one.rank, one.seq);
+    const int start = start_of(one.rank, one.restart);
+    if (one.name == kEditScalar) engine_.announce_edit(start, one.rank, one.seq);
     if (one.name != kEditScalar && is_told(one)) told_with_step_[one.step].push_back(&one);
   }
-  for (const ReadGap& one : run.gaps) engine_.announce_loss(one.restart, one.rank);
+  for (const ReadGap& one : run.gaps) {
+    engine_.announce_loss(start_of(one.rank, one.restart), one.rank);
+  }
 }
 
 StepsInOrder::Told StepsInOrder::told_until(const RunRows& run, std::int64_t step) const {
@@ -74,25 +86,26 @@ void StepsInOrder::tell(std::int64_t step) {
   const std::vector<ReadDeclared>& all = declared();
   for (; told_.declared < all.size() && all[told_.declared].step <= step; ++told_.declared) {
     const ReadDeclared& one = all[told_.declared];
-    engine_.declare(one.restart, one.rank, one.optimizer, one.group, one.value.name,
-                    detect::number_of(one.value));
+    engine_.declare(start_of(one.rank, one.restart), one.rank, one.optimizer, one.group,
+                    one.value.name, detect::number_of(one.value));
   }
   const auto logged = told_with_step_.find(step);
   if (logged == told_with_step_.end()) return;
   for (const ReadScalar* one : logged->second) {
+    const int start = start_of(one->rank, one->restart);
     if (one->name == kEvaluationScalar) {
-      engine_.tell_evaluation(one->restart, one->rank, static_cast<std::int32_t>(one->value));
+      engine_.tell_evaluation(start, one->rank, static_cast<std::int32_t>(one->value));
       continue;
     }
     if (one->name == kUnclearedScalar) {
-      engine_.tell_uncleared(one->restart, one->rank, static_cast<std::int32_t>(one->value));
+      engine_.tell_uncleared(start, one->rank, static_cast<std::int32_t>(one->value));
       continue;
     }
     if (one->name == kUnevenScalar) {
-      engine_.tell_uneven(one->restart);
+      engine_.tell_uneven(start);
       continue;
     }
-    engine_.log_norm(one->restart, one->rank, {one->name, one->value});
+    engine_.log_norm(start, one->rank, {one->name, one->value});
   }
 }
 
@@ -148,7 +161,7 @@ std::int64_t StepsInOrder::aligned(int restart, int rank, std::int32_t optimizer
 bool StepsInOrder::align(const RunStream& stream, std::vector<Damage>& damage) {
   std::map<std::pair<int, std::int32_t>, std::map<int, std::int64_t>> starts;
   for (const RunStream::Start& one : stream.starts()) {
-    starts[{one.restart, one.optimizer}][one.rank] = one.step;
+    starts[{start_of(one.rank, one.restart), one.optimizer}][one.rank] = one.step;
   }
   bool is_any = false;
   for (const auto& [place, steps] : starts) {
@@ -167,7 +180,7 @@ bool StepsInOrder::align(const RunStream& stream, std::vector<Damage>& damage) {
   if (shifts_.empty()) return is_any;
   declared_ = run_->declared;
   for (ReadDeclared& one : declared_) {
-    one.step = aligned(one.restart, one.rank, one.optimizer, one.step);
+    one.step = aligned(start_of(one.rank, one.restart), one.rank, one.optimizer, one.step);
   }
   std::ranges::stable_sort(declared_, {}, &ReadDeclared::step);
   told_with_step_.clear();
@@ -187,7 +200,7 @@ bool StepsInOrder::step_together(const RunStream& stream, int restart, std::int3
   };
   for (const RunStream::Piece& piece : stream.pieces()) {
     const auto start = starts.find(piece.rank);
-    if (piece.restart != restart || start == starts.end()) continue;
+    if (start == starts.end() || start_of(piece.rank, piece.restart) != restart) continue;
     RunStream::Take take;
     take.row = [&](const ReadRow& row) { add(row, nullptr); };
     take.checked = [&](const ReadRow& row, const RowCheck& check) { add(row, &check); };
@@ -243,26 +256,37 @@ void StepsInOrder::add_input(Rank& rank, const ReadRow& row, const RowCheck* che
 }
 
 detect::StepEvidence* StepsInOrder::open(Rank& rank, const ReadRow& row) {
-  const std::int64_t step =
-      aligned(row.restart, row.rank, run_->series[row.series].optimizer, row.step);
+  const int start = start_of(row.rank, row.restart);
+  const std::int64_t step = aligned(start, row.rank, run_->series[row.series].optimizer, row.step);
   rank.newest = std::max(rank.newest, step);
   if (row.fate == Fate::unknown) rank.open = std::max(rank.open, step);
   if (grows_ && step < std::max(next_step_, rank.complete)) is_disordered_ = true;
   if (step < next_step_) return nullptr;
-  const auto [at, is_new] = steps_.try_emplace(step, row.restart, step);
-  detect::StepEvidence& evidence = at->second;
-  if (row.restart > evidence.restart) evidence = {row.restart, step};
-  return row.restart == evidence.restart ? &evidence : nullptr;
+  const auto [at, is_new] = steps_.try_emplace(step, Open{{start, step}, {}, {}});
+  Open& open = at->second;
+  if (start > open.evidence.restart) {
+    open.older.insert(open.older.end(), open.ranks.begin(), open.ranks.end());
+    open.ranks.clear();
+    open.evidence = {start, step};
+  }
+  const bool is_newest = start == open.evidence.restart;
+  std::vector<int>& ranks = is_newest ? open.ranks : open.older;
+  if (ranks.empty() || ranks.back() != row.rank) ranks.push_back(row.rank);
+  return is_newest ? &open.evidence : nullptr;
 }
 
 void StepsInOrder::take_complete(std::int64_t until) {
   while (!steps_.empty() && steps_.begin()->first < until) {
     const std::int64_t step = steps_.begin()->first;
     tell(step);
+    Open& open = steps_.begin()->second;
+    for (const int rank : open.older) {
+      if (std::ranges::find(open.ranks, rank) == open.ranks.end()) left_out_[rank].insert(step);
+    }
     if (is_torn(step)) {
-      engine_.note_open(steps_.begin()->second);
+      engine_.note_open(open.evidence);
     } else {
-      engine_.take(std::move(steps_.begin()->second));
+      engine_.take(std::move(open.evidence));
     }
     steps_.erase(steps_.begin());
     next_step_ = step + 1;

@@ -53,9 +53,9 @@ class StepsInOrder {
   // As that of the engine; before rows are read.
   void know_formula(int rank, int optimizer) { engine_.know_formula(rank, optimizer); }
   void leave_out_by_hand() { engine_.leave_out_by_hand(); }
-  // Before rows are read, and again when the run was opened again: `run` must live as long as rows
-  // of it are read.
-  void follow(const RunRows& run);
+  // Before rows are read, and again when the run was opened again: `stream` must live as long as
+  // rows of it are read.
+  void follow(const RunStream& stream);
   // Reads all rows of a run.
   void read_whole(const RunStream& stream, std::vector<Damage>& damage);
 
@@ -80,6 +80,9 @@ class StepsInOrder {
   const std::set<std::uint32_t>& checked() const { return checked_; }
   const std::set<std::uint32_t>& unchecked() const { return unchecked_; }
   const std::set<std::uint32_t>& together() const { return together_.tensors(); }
+  // By rank, the steps whose rows were left out: other ranks went through them again in a newer
+  // start, which this rank has no rows of.
+  const std::map<int, std::set<std::int64_t>>& left_out() const { return left_out_; }
 
  private:
   static constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
@@ -97,6 +100,13 @@ class StepsInOrder {
     std::size_t scalars = 0;
     bool operator==(const Told&) const = default;
   };
+  // Evidence of a step, and the ranks whose rows are in it or are of an older start.
+  struct Open {
+    detect::StepEvidence evidence;
+    std::vector<int> ranks, older;
+  };
+  // The number of a start for all ranks.
+  int start_of(int rank, int restart) const;
   bool is_told(const ReadScalar& one) const;
   Told told_until(const RunRows& run, std::int64_t step) const;
   void tell(std::int64_t step);
@@ -129,12 +139,14 @@ class StepsInOrder {
   // By step: norms of gradients, and evaluations.
   std::map<std::int64_t, std::vector<const ReadScalar*>> told_with_step_;
   std::map<std::tuple<int, int, std::int32_t>, std::int64_t>
-      shifts_;                          // by restart, rank and optimizer, see align()
+      shifts_;                          // by start, rank and optimizer, see align()
   std::vector<ReadDeclared> declared_;  // of the run, where there are shifts
   Told told_;                           // of steps that were checked
   std::map<int, Rank> ranks_;
   std::set<std::uint32_t> checked_, unchecked_;
-  std::map<std::int64_t, detect::StepEvidence> steps_;
+  std::map<std::pair<int, int>, int> numbers_;  // of starts, by rank and restart
+  std::map<std::int64_t, Open> steps_;
+  std::map<int, std::set<std::int64_t>> left_out_;
   std::int64_t next_step_ = kBegin;
   std::int64_t rows_ = 0;
   bool grows_ = false;

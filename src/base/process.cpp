@@ -34,13 +34,13 @@ std::string utc_of_seconds(std::time_t seconds) {
   return {text, std::strftime(text, sizeof text, kUtc, &parts)};
 }
 
-double seconds_of(const std::string& text) {
+}  // namespace
+
+double seconds_of_utc(const std::string& text) {
   std::tm parts{};
   const char* const end = strptime(text.c_str(), kUtc, &parts);
   return end == nullptr ? 0.0 : static_cast<double>(timegm(&parts));
 }
-
-}  // namespace
 
 std::string host_name() {
   char name[256] = {};
@@ -69,7 +69,7 @@ Alive is_alive(const std::string& host, const std::string& in_namespace, std::in
   for (int field = 4; field <= 22; ++field) rest >> word;
   const double began =
       boot_time() + std::strtod(word.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
-  const double claimed = seconds_of(started);
+  const double claimed = seconds_of_utc(started);
   return claimed > 0.0 && boot_time() > 0.0 && began > claimed + kSlack ? Alive::no : Alive::yes;
 }
 

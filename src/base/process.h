@@ -20,5 +20,7 @@ Alive is_alive(const std::string& host, const std::string& pid_namespace, std::i
 // UTC, ISO 8601, seconds, of nanoseconds since 1970.
 std::string utc_text(std::int64_t time_ns);
 std::string utc_now();
+// Since 1970, of such a text; 0 for any other.
+double seconds_of_utc(const std::string& text);
 
 }  // namespace trainmon

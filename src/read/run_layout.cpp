@@ -268,6 +268,7 @@ std::optional<StoredHealth> read_health_json(const RankDirectory& directory,
   const Entries entries{*health, path, damage};
   StoredHealth stored;
   entries.take("closed", stored.closed);
+  entries.take("updated", stored.updated);
   Health& into = stored.health;
   entries.take("rows_produced", into.rows_produced);
   entries.take("rows_pending", into.rows_pending);

@@ -65,6 +65,7 @@ RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& dama
 struct StoredHealth {
   Health health;
   bool closed = false;  // monitoring was stopped in order
+  std::string updated;  // UTC; "" for unknown
 };
 // nullopt for a missing file, which is no damage, and for an unreadable one, which is.
 std::optional<StoredHealth> read_health_json(const RankDirectory& directory,

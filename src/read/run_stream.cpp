@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/parallel.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "model/wrapping.h"
 #include "read/account.h"
@@ -13,6 +14,7 @@
 #include "read/expired_steps.h"
 #include "read/log.h"
 #include "read/series_numbers.h"
+#include "read/start_numbers.h"
 #include "trainmon/config.h"
 
 namespace trainmon {
@@ -222,6 +224,16 @@ std::vector<RunStream::Start> RunStream::starts() const {
     }
   }
   return starts;
+}
+
+std::map<std::pair<int, int>, int> RunStream::start_numbers() const {
+  std::vector<RankStart> starts;
+  for (const Directory& one : directories_) {
+    const double updated = one.health ? seconds_of_utc(one.health->updated) : 0.0;
+    starts.push_back(
+        {one.place.rank, one.place.restart, seconds_of_utc(one.facts.started), updated});
+  }
+  return trainmon::start_numbers(std::move(starts));
 }
 
 void RunStream::take_small(Directory& directory, const RecordBatch& batch) {

@@ -69,6 +69,8 @@ class RunStream {
   };
   // Of the optimizers that went on from there.
   std::vector<Start> starts() const;
+  // start_numbers() of them.
+  std::map<std::pair<int, int>, int> start_numbers() const;
   // One rank and restart of a run that grows, its batches in the order of writing.
   struct Place {
     RankDirectory directory;

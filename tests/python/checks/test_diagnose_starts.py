@@ -197,3 +197,51 @@ def test_starts_of_other_numbers_of_ranks(tmp_path):
     assert (first["verdict"]["check"], first["verdict"]["step"]) == ("replicas", 3)
     assert second == {"restart": 1, "verdict": None}
     assert {"check": "replicas", "why": "one rank, in restart 1"} in answer["not_checked"]
+
+
+def start_of_rank(out, rank, begin, end, fault=None):
+    """Eight steps from 0 on, as from one second to another; at `fault` a weight changes between two steps."""
+    written = WrittenRank(out, rank, world_size=2, checks=True)
+    weight = np.arange(1.0, 7.0, dtype=np.float32)
+    for step in range(8):
+        if step == fault:
+            weight[0] += 1e-2
+        written.observe(weight, "param_origin", "w", step)
+        weight -= np.float32(1e-3)
+        written.observe(weight, "param_updated", "w", step)
+        written.end_step()
+    written.stop()
+    for name, key, second in (("run", "started", begin), ("health", "updated", end)):
+        file = written.directory / f"{name}.json"
+        said = json.loads(file.read_text())
+        file.write_text(
+            json.dumps({**said, key: f"2026-01-31T00:{second // 60:02}:{second % 60:02}Z"})
+        )
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_rank_that_died_before_it_recorded_in_the_first_start_is_checked_in_the_second(
+    tmp_path, late
+):
+    """Its numbers are lower than those of the other ranks."""
+    out = tmp_path / "run"
+    start_of_rank(out, 1 - late, 0, 40)
+    start_of_rank(out, 0, 100, 700, fault=5 if late == 0 else None)
+    start_of_rank(out, 1, 101, 700, fault=5 if late == 1 else None)
+    answer = trainmon.diagnose(out)
+    verdict = answer["verdict"]
+    assert (verdict["step"], verdict["ranks"], verdict["certain"]) == (5, [late], True)
+    assert not [one for one in answer["not_checked"] if one["check"] == "all but finite"]
+
+
+def test_steps_that_other_ranks_went_through_again_are_said_to_be_left_out(tmp_path):
+    out = tmp_path / "run"
+    start_of_rank(out, 0, 0, 90)
+    start_of_rank(out, 1, 1, 91, fault=5)
+    start_of_rank(out, 0, 100, 700)
+    answer = trainmon.diagnose(out)
+    assert answer["verdict"] is None
+    assert {
+        "check": "all but finite",
+        "why": "rank 1 in 8 steps, the first 0: other ranks went through them again in a newer start",
+    } in answer["not_checked"]
