@@ -218,8 +218,8 @@ std::vector<RankFile> newest_files(const fs::path& run) {
 Alive alive_of(const RankDirectory& directory, const FlightRecord& record) {
   std::vector<Damage> none;
   const RunFacts facts = read_run_json(directory, none);
-  if (facts.pid == 0 || facts.pid != record.pid) return Alive::unknown;
-  return is_alive(facts.host, facts.pid_namespace, facts.pid, facts.started);
+  if (facts.process.pid == 0 || facts.process.pid != record.pid) return Alive::unknown;
+  return is_alive(facts.process);
 }
 
 }  // namespace

@@ -223,7 +223,8 @@ bool LeftSteps::may_be_chance(const Step& step) {
   const bool is_of_many = series->kind != kLogged && series->kind != kind::kInput &&
                           series->kind != kind::kInputEntropy && series->element != kAllTensors;
   const double apart = left.unit > 0.0 || left.apart == 0.0 ? left.apart : std::log(left.apart);
-  return is_of_many && apart > 0.0 && apart < kAlone;
+  const bool are_new_zeros = left.measure == Measure::zeros && left.row.usual == 0.0;
+  return is_of_many && !are_new_zeros && apart > 0.0 && apart < kAlone;
 }
 
 // Whether only some of the ranks have a step, though all have the weights and a part of the batch.
@@ -333,7 +334,7 @@ std::vector<LineValue> line_values(const RunStream& stream, const RunStream::Pie
       values.push_back(*value);
     }
   };
-  constexpr std::array kStats = {Stat::norm, Stat::count, Stat::mean, Stat::zeros};
+  constexpr std::array kStats = {Stat::norm, Stat::count, Stat::mean, Stat::max, Stat::zeros};
   take.columns = columns_of(std::span<const Stat>(kStats));
   std::vector<Damage> said_before;
   stream.read(piece, take, said_before);

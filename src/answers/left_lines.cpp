@@ -34,7 +34,9 @@ constexpr float kToZero = 9.0F;  // decades, for what becomes 0
 constexpr double kBalanced = 1e-6;
 
 // What may shift of a line of this kind.
-std::vector<Measure> shifting_of(std::string_view kind) {
+std::vector<Measure> shifting_of(const Series& series) {
+  const std::string& kind = series.kind;
+  if (is_ids(series)) return {Measure::norm, Measure::largest};
   if (kind == kind::kInput) return {Measure::norm, Measure::mean};
   if (kind == kind::kInputEntropy) return {Measure::norm};
   if (kind == kind::kActv) return {Measure::zeros};
@@ -109,7 +111,7 @@ LeftLines::LeftLines(const std::vector<Series>& series)
     of.may_be_clipped = kind == kind::kGradReduced || kind == kind::kUpdate;
     if (of.shifting == 0) {
       const std::size_t first = shifting_.size();
-      for (const Measure measure : shifting_of(kind)) {
+      for (const Measure measure : shifting_of(series[i])) {
         shifting_.push_back({.series = static_cast<std::uint32_t>(i),
                              .measure = measure,
                              .is_forward = kind == kind::kActv});
@@ -131,27 +133,13 @@ LeftLines::LeftLines(const std::vector<Series>& series)
   }
 }
 
-std::optional<LineValue> line_value(const ReadRow& row, const Series& series) {
-  const std::optional<double> norm = history_value(row, series, Stat::norm);
-  if (!norm) return std::nullopt;
-  LineValue value = {row, row.series, *norm, row.state.count, 0.0};
-  const bool has_mean =
-      series.kind == kind::kInput || series.kind == kind::kActv || series.kind == kind::kActvGrad;
-  if (has_mean && std::isfinite(*norm) && *norm > 0.0) {
-    const auto count = static_cast<double>(row.state.count);
-    value.mean = derive(Stat::mean, row.state) * std::sqrt(count) / *norm;
-  }
-  if (series.kind == kind::kActv || series.kind == kind::kActvGrad) {
-    value.zeros = static_cast<double>(row.state.zeros) / static_cast<double>(row.state.count);
-  }
-  return value;
-}
-
 void LeftLines::add(const LineValue& value) {
   const RowPlace& row = value.place;
   const std::uint32_t tensor = tensors().of[value.series];
-  histories_.add(value.series, row.step, value.norm, row,
-                 [&](const ClosedRow<RowPlace>& one) { note(tensor, one); });
+  if (!value.largest) {
+    histories_.add(value.series, row.step, value.norm, row,
+                   [&](const ClosedRow<RowPlace>& one) { note(tensor, one); });
+  }
   if (of_[tensor].shifting != 0 && std::isfinite(value.norm)) {
     const std::uint32_t first = of_[tensor].shifting - 1;
     for (std::size_t i = first;
@@ -199,8 +187,8 @@ void LeftLines::Gradients::close() {
   rows = 0;
 }
 
-const ShiftRule& LeftLines::Shifting::rule_of(Measure measure) {
-  if (measure == Measure::norm) return kOfInputs;
+const ShiftRule& LeftLines::Shifting::rule() const {
+  if (measure == Measure::norm) return is_forward ? kOfIds : kOfInputs;
   return measure == Measure::balance ? kOfBalance : kOfBothSigns;
 }
 
@@ -220,6 +208,7 @@ bool LeftLines::Shifting::pass_over(const LineValue& value) {
     return true;
   }
   is_zero = false;
+  if (is_zeros && is_forward && rows >= ShiftSearch::kYoung) new_zeros.begin();
   for (std::size_t i = 0; i < std::min(rows, ShiftSearch::kMemory); ++i) {
     search.add(last, is_zeros ? 0.0 : std::log(kBalanced));
   }
@@ -231,7 +220,7 @@ void LeftLines::Shifting::add(const LineValue& value) {
   switch (measure) {
     case Measure::norm:
       // A norm is one of so many elements.
-      if (value.elements != elements && !search.found()) search = ShiftSearch(kOfInputs);
+      if (value.elements != elements && !search.found()) search = ShiftSearch(rule());
       elements = value.elements;
       return search.add(value.place, std::log(value.norm));
     case Measure::mean:
@@ -240,7 +229,12 @@ void LeftLines::Shifting::add(const LineValue& value) {
       if (is_forward && value.zeros > 0.0 && value.zeros < 1.0) {
         frozen.add(value.place, value.zeros);
       }
+      new_zeros.add(value.place, value.zeros);
       return search.add(value.place, value.zeros);
+    case Measure::largest:
+      if (value.elements != elements && !missing.found()) missing = {};
+      elements = value.elements;
+      return missing.add(value.place, *value.largest);
     case Measure::balance:
       return search.add(value.place, std::log(std::max(std::abs(value.mean), kBalanced)));
   }
@@ -270,6 +264,10 @@ std::vector<LeftLines::LineShift> LeftLines::shifts_of_lines() const {
     const bool is_routed = found && one.measure == Measure::zeros &&
                            std::min(found->row.value, found->row.usual) > kFew;
     if (found && !is_routed) all.push_back({*found, one.series, one.measure, false});
+    if (!found && one.new_zeros.found()) {
+      all.push_back({*one.new_zeros.found(), one.series, one.measure, false});
+    }
+    if (one.missing.found()) all.push_back({*one.missing.found(), one.series, one.measure, false});
     if (one.frozen.found()) all.push_back({*one.frozen.found(), one.series, one.measure, true});
   }
   for (const Swinging& one : swinging_) {

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "answers/constants.h"
 #include "answers/history.h"
+#include "answers/line_value.h"
 #include "answers/shift.h"
 #include "answers/spread.h"
 #include "trainmon/read.h"
@@ -22,20 +24,8 @@ enum class Measure : std::uint8_t {
   mean,     // over the root mean square
   zeros,    // their share
   balance,  // the mean over the root mean square, where it was 0 but for rounding
+  largest,  // of ids
 };
-
-// What a row adds to the histories of its line.
-struct LineValue {
-  RowPlace place = {};
-  std::uint32_t series = 0;
-  double norm = 0.0;  // history_value()
-  std::int64_t elements = 0;
-  // Of a floating-point input, an activation or its gradient, in units of the root mean square.
-  double mean = 0.0;
-  double zeros = 0.0;  // of an activation or its gradient, the share of its elements; others: 0
-};
-// nullopt where history_value() has none.
-std::optional<LineValue> line_value(const ReadRow& row, const Series& series);
 
 // The histories of the norm of one rank's lines, and which lines left their own. They are far
 // behind it, or they stay away. A copy goes on by itself. One thread.
@@ -156,20 +146,23 @@ class LeftLines {
     ShiftSearch search{kOfGradients};
     void close();
   };
-  // A number of a line that may shift where nothing else tells: both of an input, the zeros of an
-  // activation and of its gradient. And whether that gradient adds up to 0.
+  // A number of a line that may shift where nothing else tells. They are both of an input and of
+  // ids, the zeros of an activation and of its gradient. And whether that gradient adds up to 0.
   struct Shifting {
     std::uint32_t series = 0;
     Measure measure = Measure::norm;
-    bool is_forward = false;  // an activation, not its gradient
+    bool is_forward = false;  // an activation, not its gradient; of its norm, of ids
     bool is_zero = true;      // so far, of zeros or a balance
     std::size_t rows = 0;     // in which it was
     RowPlace last = {};       // of them
     std::int64_t elements = -1;
-    ShiftSearch search{rule_of(measure)};
-    FrozenSearch frozen = {};  // of the zeros of an activation
+    ShiftSearch search{rule()};
+    // Of the zeros of an activation, and of ids.
+    FrozenSearch frozen = {};
+    NewZeros new_zeros = {};
+    MissingLargest missing = {};
 
-    static const ShiftRule& rule_of(Measure measure);
+    const ShiftRule& rule() const;
     void add(const LineValue& value);
     // Counts a number that is 0 as all so far, which takes no time; false for another one.
     bool pass_over(const LineValue& value);

@@ -33,6 +33,7 @@ std::string of_all_text(const Diagnosis& diagnosis, const Series& series) {
 std::string plain_measure_of(const LeftStep& left) {
   if (left.series.kind == kLogged) return "value";
   if (left.measure == Measure::zeros) return "zeros";
+  if (left.measure == Measure::largest) return "max";
   if (left.measure != Measure::norm) return "mean";
   return left.series.kind == kind::kInputEntropy ? "entropy" : "norm";
 }
@@ -70,6 +71,7 @@ namespace {
 std::string measure_text(const LeftStep& left) {
   if (left.measure == Measure::mean) return "mean over its root mean square";
   if (left.measure == Measure::zeros) return "share of zeros";
+  if (left.measure == Measure::largest) return "largest id";
   return plain_measure_of(left);
 }
 
@@ -100,6 +102,11 @@ std::string size_text(const LeftStep& left) {
   if (left.is_spread) return text + spread_text(left);
   if (left.beside >= 0) return text + beside_text(left);
   text += " is ";
+  if (left.measure == Measure::largest) {
+    return text + number_text(left.norm, 6) + ", and was " + number_text(left.usual, 6) +
+           " in most rows before, and in none of the next " +
+           std::to_string(MissingLargest::kMissing - 1);
+  }
   if (left.measure == Measure::balance) {
     return text + number_text(left.norm, 3) +
            " of its root mean square; it was 0 before, but for rounding";

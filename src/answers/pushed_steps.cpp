@@ -105,8 +105,9 @@ void PushedSteps::identify(const RankDirectory& lowest, Start& start) {
   std::vector<Damage> said_elsewhere;
   const RunFacts facts = read_run_json(lowest, said_elsewhere);
   Md5 digest;
-  for (const std::string& part : {facts.run_id, facts.started, facts.host,
-                                  std::to_string(facts.pid), std::to_string(lowest.restart)}) {
+  for (const std::string& part :
+       {facts.run_id, facts.process.started, facts.process.host, std::to_string(facts.process.pid),
+        std::to_string(lowest.restart)}) {
     digest.add(part + "\n");
   }
   start.id = digest.finish().substr(0, 16);

@@ -38,6 +38,8 @@ inline constexpr ShiftRule kOfGradients = {8, 7.5, 1.05, 2.5, 0.0, false, false}
 inline constexpr ShiftRule kOfBothSigns = {8, 7.5, 1.1, 2.5, 0.0, false, true};
 inline constexpr ShiftRule kOfInputs = {8,   6.0,   1.1, 2.5,
                                         0.0, false, true};  // their norms, entropies
+// The norm of ids, of which a batch may have some that are far larger.
+inline constexpr ShiftRule kOfIds = {8, 6.0, 1.3, 2.5, 0.0, false, true};
 // A mean that is no more 0 but for rounding.
 inline constexpr ShiftRule kOfBalance = {8, 7.5, 10.0, 2.5, 0.0, false, true};
 inline constexpr ShiftRule kShort = {4, 6.0, 1.15, 1.9, 1.2, true, false};

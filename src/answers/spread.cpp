@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 #include <span>
 
 namespace trainmon {
@@ -18,6 +19,12 @@ constexpr double kKeeps = 0.95;      // of a variance, in each row
 
 double variance_of(std::span<const double> numbers) {
   return moments_of(numbers, std::identity()).variance;
+}
+
+// Their variance is that of rare events: the entropy of a few ids has two or three values.
+bool has_few_values(std::span<const double> numbers) {
+  const std::set<double> different(numbers.begin(), numbers.end());
+  return 2 * different.size() < numbers.size();
 }
 
 // The mean of the variances of equal parts, without the largest.
@@ -61,6 +68,7 @@ bool SpreadSearch::is_apart() {
   std::move(swings_.begin() + 1, swings_.end(), swings_.begin());
   swings_.back() = std::abs(apart);
   if (std::abs(apart) < std::max(0.5 * std::log(kVariances), kUnusual * earlier)) return false;
+  if (has_few_values(all)) return false;
   return apart > 0.0 ? variance_of_parts<kPartsAfter>(after) >= kOfParts * was
                      : kOfParts * is <= variance_of_parts<kPartsBefore>(before);
 }

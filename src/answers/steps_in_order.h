@@ -80,7 +80,7 @@ class StepsInOrder {
   const std::set<std::uint32_t>& checked() const { return checked_; }
   const std::set<std::uint32_t>& unchecked() const { return unchecked_; }
   const std::set<std::uint32_t>& together() const { return together_.tensors(); }
-  // By rank, the steps whose rows were left out: other ranks went through them again in a newer
+  // By rank, the steps whose rows were left out. Other ranks went through them again in a newer
   // start, which this rank has no rows of.
   const std::map<int, std::set<std::int64_t>>& left_out() const { return left_out_; }
 

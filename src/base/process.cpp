@@ -25,6 +25,24 @@ double boot_time() {
   return 0.0;
 }
 
+// Empty where there is no such process.
+struct Stat {
+  std::string state;  // one letter
+  std::string ticks;  // since the boot, in which it began
+};
+Stat stat_of(std::int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  Stat stat;
+  if (!std::getline(file, text)) return stat;
+  // The name, in brackets, may hold anything; the state is the first word after it.
+  std::istringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  rest >> stat.state;
+  for (int field = 4; field <= 22; ++field) rest >> stat.ticks;
+  if (!rest) stat.ticks.clear();
+  return stat;
+}
+
 constexpr char kUtc[] = "%Y-%m-%dT%H:%M:%SZ";
 
 std::string utc_of_seconds(std::time_t seconds) {
@@ -53,23 +71,36 @@ std::string pid_namespace() {
   return length > 0 ? std::string(name, static_cast<std::size_t>(length)) : std::string();
 }
 
-Alive is_alive(const std::string& host, const std::string& in_namespace, std::int64_t pid,
-               const std::string& started) {
-  if (pid <= 0 || host.empty() || host != host_name()) return Alive::unknown;
-  if (!in_namespace.empty() && in_namespace != pid_namespace()) return Alive::unknown;
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+std::string start_ticks(std::int64_t pid) {
+  return stat_of(pid).ticks;
+}
+
+Alive is_alive(const ProcessFacts& process) {
+  if (process.pid <= 0 || process.host.empty() || process.host != host_name()) {
+    return Alive::unknown;
+  }
+  if (!process.pid_namespace.empty() && process.pid_namespace != pid_namespace()) {
+    return Alive::unknown;
+  }
   if (access("/proc/self/stat", R_OK) != 0) return Alive::unknown;
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string stat;
-  if (!std::getline(file, stat)) return Alive::no;
-  // The name, in brackets, may hold anything; the state is the first word after it.
-  std::istringstream rest(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
-  std::string word;
-  if (!(rest >> word)) return Alive::unknown;
-  if (word == "Z" || word == "X") return Alive::no;
-  for (int field = 4; field <= 22; ++field) rest >> word;
-  const double began =
-      boot_time() + std::strtod(word.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
-  const double claimed = seconds_of_utc(started);
+  const Stat now = stat_of(process.pid);
+  if (now.state.empty()) return Alive::no;
+  if (now.state == "Z" || now.state == "X") return Alive::no;
+  if (!process.boot.empty() && !process.ticks.empty() && !boot_id().empty()) {
+    const bool is_same = process.boot == boot_id() && process.ticks == now.ticks;
+    return is_same ? Alive::yes : Alive::no;
+  }
+  // Records of earlier versions: a clock that was set since moves the time of the boot.
+  const double began = boot_time() + std::strtod(now.ticks.c_str(), nullptr) /
+                                         static_cast<double>(sysconf(_SC_CLK_TCK));
+  const double claimed = seconds_of_utc(process.started);
   return claimed > 0.0 && boot_time() > 0.0 && began > claimed + kSlack ? Alive::no : Alive::yes;
 }
 

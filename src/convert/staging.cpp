@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
+#include <string_view>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -35,12 +36,24 @@ void remove_leftovers(const fs::path& directory, const std::string& stem) {
   }
 }
 
-bool is_part_of_output(const std::string& name) {
-  for (const char* stem : {"rows.", "scalars.", "declared.", "alerts.", "gaps.", "payloads."}) {
-    if (name.starts_with(stem)) return name.ends_with(".csv") || name.ends_with(".jsonl");
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Whether a conversion to a directory writes a file of this path in it.
+bool is_part_of_output(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!path.has_parent_path()) {
+    for (const char* of : {"rows", "scalars", "declared", "alerts", "gaps", "payloads"}) {
+      if (name == std::string(of) + ".csv" || name == std::string(of) + ".jsonl") return true;
+    }
+    return name == "_declared.pq";
   }
-  const bool is_of_parquet = name.starts_with("kind=") || name == "_declared.pq";
-  return is_of_parquet || name.starts_with("rank") || name == "merged";
+  const std::string top = path.begin()->string();
+  if (top.starts_with("kind=")) return name.ends_with(".parquet");
+  const bool is_of_rank = (top.starts_with("rank_") && is_number(top.substr(5))) ||
+                          (top.starts_with("rank") && is_number(top.substr(4)));
+  return (is_of_rank || top == "merged") && name.starts_with("events.out.tfevents.");
 }
 
 // What is there goes for good: only what a conversion has made.
@@ -52,10 +65,11 @@ void check_replaceable(const fs::path& to, bool is_directory) {
   const fs::file_status status = fs::symlink_status(to, unknown);
   if (is_directory) {
     if (!fs::is_directory(status)) refuse("it is no directory");
-    for (const fs::directory_entry& entry : fs::directory_iterator(to)) {
-      const std::string name = entry.path().filename().string();
-      if (is_part_of_output(name)) continue;
-      refuse("it holds " + printable(name) + ", which no conversion wrote");
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(to)) {
+      const bool is_folder = entry.is_directory() && !entry.is_symlink();
+      const fs::path inside = entry.path().lexically_relative(to);
+      if (is_folder || is_part_of_output(inside)) continue;
+      refuse("it holds " + printable(inside.native()) + ", which no conversion wrote");
     }
     return;
   }

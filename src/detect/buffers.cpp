@@ -7,7 +7,7 @@
 namespace trainmon::detect {
 namespace {
 
-constexpr std::int64_t kStepsAlike = 8;  // steps
+constexpr std::int64_t kStepsAlike = 8, kStepsChanged = 48;
 
 // nullptr where the step before has none that this one can be compared with.
 const Observation* buffer_before(const Window& window, const Observation& one) {
@@ -28,6 +28,18 @@ void Buffers::check(const Window& window, Findings& found) {
     const bool is_told = check_ranks(window, ranks, found);
     for (const Observation* one : ranks) check_change(window, *one, is_told, found);
     i += ranks.size() - 1;
+  }
+  report(window, std::exchange(ended_, {}), found);
+}
+
+void Buffers::report(const Window& window, Ended&& ended, Findings& found) {
+  for (auto& [place, tensors] : ended) {
+    Finding one =
+        window.notice(Check::gap, Stage::forward, place.second, place.first, std::move(tensors));
+    one.text = std::string(one.tensors.size() == 1 ? "the buffer does" : "the buffers do") +
+               " not change any more, and did in each of the " + std::to_string(kStepsChanged) +
+               " steps before";
+    found.add(std::move(one));
   }
 }
 
@@ -64,14 +76,19 @@ void Buffers::check_change(const Window& window, const Observation& one, bool is
   OfRank& seen = ranks_[{one.rank, one.tensor}];
   const Observation* const before = buffer_before(window, one);
   if (before == nullptr) {
-    seen.still = 0;
+    seen.still = seen.changed = 0;
     return;
   }
   if (are_equal(*before, one)) {
-    ++seen.still;
+    if (seen.still++ == 0) seen.since = window.now.step;
+    if (seen.still == kStepsAlike && seen.changed >= kStepsChanged &&
+        !std::exchange(seen.has_ended, true)) {
+      ended_[{seen.since, one.rank}].push_back(one.tensor);
+    }
     return;
   }
   const std::int64_t still = std::exchange(seen.still, 0);
+  seen.changed = still > 0 ? 1 : seen.changed + 1;
   if (still < kStepsAlike || std::exchange(seen.is_said, true) || is_told) return;
   Finding finding = window.finding(Check::gap, Stage::forward, one.rank, {one.tensor});
   finding.evidence = evidence_of_bits({before, &one});

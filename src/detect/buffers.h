@@ -11,8 +11,8 @@
 namespace trainmon::detect {
 
 // A forward may change a buffer, and a framework may make those of ranks equal or leave them as
-// they are. So it is their own past that tells what is usual: ranks that had the same, and a buffer
-// that did not change. Never certain. Says each once of a buffer and start.
+// they are. So it is their own past that tells what is usual. Ranks had the same, or a buffer did
+// not change, or it did in each step. Never certain. Says each once of a buffer.
 class Buffers {
  public:
   void check(const Window& window, Findings& found);
@@ -23,15 +23,21 @@ class Buffers {
     bool is_said = false;
   };
   struct OfRank {
-    std::int64_t still = 0;  // steps in a row in which it did not change
+    std::int64_t still = 0;    // steps in a row in which it did not change
+    std::int64_t since = 0;    // the first of them
+    std::int64_t changed = 0;  // steps in a row before in which it did
     bool is_said = false;
+    bool has_ended = false;
   };
+  using Ended = std::map<std::pair<std::int64_t, std::int32_t>, std::vector<std::uint32_t>>;
   using Ranks = std::vector<const Observation*>;
   // Whether that was said, or would have been.
   bool check_ranks(const Window& window, const Ranks& ranks, Findings& found);
   void check_change(const Window& window, const Observation& one, bool is_told, Findings& found);
+  static void report(const Window& window, Ended&& ended, Findings& found);
 
   std::map<std::uint32_t, OfTensor> tensors_;
+  Ended ended_;  // in this step: those that do not change any more, by since and rank
   std::map<std::pair<std::int32_t, std::uint32_t>, OfRank> ranks_;  // rank, tensor
 };
 

@@ -33,6 +33,7 @@ void Engine::take(StepEvidence&& evidence) {
   input_limits_.check(window, findings_);
   input_ranges_.check(window, findings_);
   repeated_arguments_.check(window, findings_);
+  shared_arguments_.check(window, findings_);
   forwards_.check(window, findings_);
   jumps_.check(window, findings_);
   learning_rates_.check(window, findings_);

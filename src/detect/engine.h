@@ -26,6 +26,7 @@
 #include "detect/repeated_arguments.h"
 #include "detect/resumed_moments.h"
 #include "detect/resumed_weights.h"
+#include "detect/shared_arguments.h"
 #include "detect/stale_gradients.h"
 #include "detect/start_steps.h"
 #include "detect/step_sizes.h"
@@ -142,6 +143,7 @@ class Engine {
   InputLimits input_limits_;
   InputRanges input_ranges_;
   RepeatedArguments repeated_arguments_;
+  SharedArguments shared_arguments_;
   ForwardCounts forwards_;
   Findings findings_;
 };

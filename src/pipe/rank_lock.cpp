@@ -33,31 +33,6 @@ std::string text_of(const fs::path& path) {
   }
 }
 
-// Files of /proc say no size.
-std::string proc_text(const std::string& path) {
-  try {
-    const File file = open_file(path);
-    std::string text(4096, '\0');
-    const ssize_t got = ::read(file.fd(), text.data(), text.size());
-    text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
-    return text.substr(0, text.find('\n'));
-  } catch (const SinkError&) {
-    return "";
-  }
-}
-
-std::string boot() {
-  return proc_text("/proc/sys/kernel/random/boot_id");
-}
-
-// When the process began, in ticks since the boot; empty when there is none.
-std::string ticks_of(std::int64_t pid) {
-  const std::string stat = proc_text("/proc/" + std::to_string(pid) + "/stat");
-  std::size_t at = stat.rfind(')');  // the name before it may hold anything
-  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
-  return at == std::string::npos ? "" : stat.substr(at + 1, stat.find(' ', at + 1) - at - 1);
-}
-
 struct Held {
   std::string text;  // of the file
   fs::path path;
@@ -136,8 +111,8 @@ bool lives_here(const std::string& text) {
     const json said = json::parse(text);
     const auto pid = said.value("pid", std::int64_t{0});
     const std::string ticks = said.value("ticks", "");
-    return pid != getpid() && said.value("boot", "") == boot() && !ticks.empty() &&
-           ticks == ticks_of(pid);
+    return pid != getpid() && said.value("boot", "") == boot_id() && !ticks.empty() &&
+           ticks == start_ticks(pid);
   } catch (const json::exception&) {
     return false;
   }
@@ -149,8 +124,8 @@ std::string own_text(const Identity& identity) {
                      {"started", utc_now()},
                      {"launch", launch_of(identity)},
                      {"restart_count", identity.restart_count},
-                     {"boot", boot()},
-                     {"ticks", ticks_of(getpid())}};
+                     {"boot", boot_id()},
+                     {"ticks", start_ticks(getpid())}};
   return said.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

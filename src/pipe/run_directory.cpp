@@ -291,6 +291,8 @@ std::string run_json(const RunInfo& run, const Identity& identity, const std::st
              {"host", json_string(host_name())},
              {"pid", text_of(getpid())},
              {"pid_namespace", json_string(pid_namespace())},
+             {"boot", json_string(boot_id())},
+             {"ticks", json_string(start_ticks(getpid()))},
              {"model_digest", json_string(identity.model_digest)},
              {"start_steps", list_of(facts.start_steps)},
              {"covered", list_of(facts.covered)},

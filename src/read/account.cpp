@@ -89,8 +89,8 @@ class Accounting {
     rank.directory = directory.path;
     expected_.add(facts);
     rank.run_id = facts.run_id;
-    rank.started = facts.started;
-    rank.host = facts.host;
+    rank.started = facts.process.started;
+    rank.host = facts.process.host;
     rank.covered = facts.covered;
     rank.not_covered = facts.not_covered;
     rank.budget = facts.budget;

@@ -35,7 +35,7 @@ std::map<std::string, std::int64_t> drops_of(const std::optional<StoredHealth>& 
 
 WriterState writer_of(const RunFacts& facts, const std::optional<StoredHealth>& stored) {
   if (stored && stored->closed) return WriterState::closed;
-  switch (is_alive(facts.host, facts.pid_namespace, facts.pid, facts.started)) {
+  switch (is_alive(facts.process)) {
     case Alive::yes:
       return WriterState::running;
     case Alive::no:
@@ -155,7 +155,7 @@ Completeness completeness_of(const RankDirectory& place, const RunFacts& facts,
     }
   }
   const bool is_running = found.writer == WriterState::running;
-  if (is_empty && is_newest && records && facts.pid > 0) {
+  if (is_empty && is_newest && records && facts.process.pid > 0) {
     add(is_running ? "nothing has been recorded yet" : "nothing was recorded");
   }
   if (is_newest && found.writer == WriterState::gone) {

@@ -284,7 +284,7 @@ void refuse_living(const std::vector<RankDirectory>& directories) {
     if (completeness_of(place, facts, stored, nullptr, true).writer != WriterState::running) {
       continue;
     }
-    throw std::runtime_error("process " + std::to_string(facts.pid) + " still writes " +
+    throw std::runtime_error("process " + std::to_string(facts.process.pid) + " still writes " +
                              place.path.string() + ": a run is repaired when it has ended");
   }
 }

@@ -89,8 +89,9 @@ std::vector<RunStream::Place> RunStream::places(const std::vector<std::size_t>& 
       }
       return true;
     };
-    const std::string origin = directory.facts.host + " " + directory.facts.started + " " +
-                               std::to_string(directory.facts.pid);
+    const std::string origin = directory.facts.process.host + " " +
+                               directory.facts.process.started + " " +
+                               std::to_string(directory.facts.process.pid);
     const auto batches = static_cast<std::size_t>(log.batch_count);
     const bool is_over =
         i + 1 < directories_.size() && directories_[i + 1].place.rank == directory.place.rank;

@@ -231,10 +231,12 @@ RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& dama
   if (!run) return facts;
   const Entries entries{*run, path, damage};
   entries.take("run_id", facts.run_id);
-  entries.take("started", facts.started);
-  entries.take("host", facts.host);
-  entries.take("pid", facts.pid);
-  entries.take("pid_namespace", facts.pid_namespace);
+  entries.take("started", facts.process.started);
+  entries.take("host", facts.process.host);
+  entries.take("pid", facts.process.pid);
+  entries.take("pid_namespace", facts.process.pid_namespace);
+  entries.take("boot", facts.process.boot);
+  entries.take("ticks", facts.process.ticks);
   std::int64_t world_size = 0;
   entries.take("world_size", world_size);
   if (world_size > 0 && world_size <= kMaxWorldSize)

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/process.h"
 #include "read/account.h"
 #include "trainmon/read.h"
 
@@ -42,12 +43,9 @@ bool is_newest(const std::vector<RankDirectory>& directories, std::size_t index)
 // The part of run.json that readers need. Missing or odd entries keep these defaults.
 struct RunFacts {
   std::string run_id;
-  std::string started;
-  std::string host;
+  ProcessFacts process;
   std::vector<std::int64_t> start_steps;  // per optimizer
   std::optional<std::int64_t> grad_acc_steps;
-  std::int64_t pid = 0;       // 0: unknown
-  std::string pid_namespace;  // in which that is its number; "": unknown
   int clock = 0;
   int world_size = 0;       // 0: unknown
   std::vector<int> ranks;   // of the configuration: those that record, empty for all

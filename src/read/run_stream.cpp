@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "base/parallel.h"
-#include "base/process.h"
 #include "base/text.h"
 #include "model/wrapping.h"
 #include "read/account.h"
@@ -14,7 +13,6 @@
 #include "read/expired_steps.h"
 #include "read/log.h"
 #include "read/series_numbers.h"
-#include "read/start_numbers.h"
 #include "trainmon/config.h"
 
 namespace trainmon {
@@ -211,29 +209,6 @@ void RunStream::note_steps(const OpenedLog& directory) {
       restarts_of_scalars_.add(rank, clock, step, restart);
     }
   }
-}
-
-std::vector<RunStream::Start> RunStream::starts() const {
-  std::vector<Start> starts;
-  for (const Directory& one : directories_) {
-    const auto optimizers = static_cast<std::int32_t>(one.facts.start_steps.size());
-    for (std::int32_t optimizer = 0; optimizer < optimizers; ++optimizer) {
-      if (!one.timeline.newest_window(optimizer)) continue;
-      const std::int64_t step = one.timeline.at(optimizer, 0).step;
-      starts.push_back({one.place.rank, one.place.restart, optimizer, step});
-    }
-  }
-  return starts;
-}
-
-std::map<std::pair<int, int>, int> RunStream::start_numbers() const {
-  std::vector<RankStart> starts;
-  for (const Directory& one : directories_) {
-    const double updated = one.health ? seconds_of_utc(one.health->updated) : 0.0;
-    starts.push_back(
-        {one.place.rank, one.place.restart, seconds_of_utc(one.facts.started), updated});
-  }
-  return trainmon::start_numbers(std::move(starts));
 }
 
 void RunStream::take_small(Directory& directory, const RecordBatch& batch) {

@@ -53,7 +53,7 @@ Extent extent_of(const fs::path& run) {
   const std::vector<RankDirectory> places = rank_directories(run);
   std::vector<Damage> said_elsewhere;
   const RunFacts facts_of_first = read_run_json(places.front(), said_elsewhere);
-  extent.origin = facts_of_first.started + " " + std::to_string(facts_of_first.pid);
+  extent.origin = facts_of_first.process.started + " " + std::to_string(facts_of_first.process.pid);
   for (const RankDirectory& place : places) {
     extent.ranks += place.rank == rank ? 0 : 1;
     rank = place.rank;

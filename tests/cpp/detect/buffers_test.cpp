@@ -1,6 +1,7 @@
 // Buffers that part on ranks, or change after they did not, from rows written by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -129,6 +130,28 @@ TEST(Buffers, ThatChangeAfterTheyDidNotAreSaidOnce) {
     for (std::int32_t rank = 0; rank < ranks; ++rank) all.push_back(rank);
     expect_one(training, "gap", 20, all, "the buffer changed");
   }
+}
+
+TEST(Buffers, ThatChangeNoMoreAreSaidOnceOfAll) {
+  OfBuffers training(1);
+  const auto bits = [](std::int64_t step, std::uint32_t, std::int32_t) {
+    return static_cast<std::uint64_t>(std::min<std::int64_t>(step, 59)) + 1;
+  };
+  training.steps(100, bits);
+  ASSERT_EQ(training.found().size(), 1U);
+  const Finding& one = training.found().front();
+  EXPECT_EQ(one.step, 60);
+  EXPECT_EQ(one.tensors.size(), 2U);
+  EXPECT_FALSE(one.certain);
+  EXPECT_NE(one.text.find("do not change any more"), std::string::npos) << one.text;
+}
+
+TEST(Buffers, ThatChangeNowAndThenMayEnd) {
+  OfBuffers training(1);
+  training.steps(200, [](std::int64_t step, std::uint32_t, std::int32_t) {
+    return static_cast<std::uint64_t>(std::min<std::int64_t>(step, 120) * 9 / 10) + 1;
+  });
+  EXPECT_TRUE(training.found().empty());
 }
 
 TEST(Buffers, OfOneRankThatChangesAloneIsOneFinding) {

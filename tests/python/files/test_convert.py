@@ -250,6 +250,28 @@ def test_the_source_is_never_replaced(run, tmp_path):
     assert trainmon.read_table(run).num_rows
 
 
+@pytest.mark.parametrize("to", ["csv", "jsonl", "tensorboard"])
+def test_another_run_is_never_replaced_nor_what_only_looks_like_an_output(run, tmp_path, to):
+    shutil.copytree(run, tmp_path / "other run")
+    mine = ["rank_notes/thesis.txt", "ranking.md", "rows.mine.csv", "rank_00000/log.txt"]
+    for number, name in enumerate(mine):
+        file = tmp_path / f"mine {number}" / name
+        file.parent.mkdir(parents=True)
+        file.write_text("precious")
+    for out in sorted(tmp_path.iterdir()):
+        before = sorted(out.rglob("*"))
+        done = cli("convert", run, "--to", to, "-o", out, "--overwrite")
+        assert done.returncode == 2 and "which no conversion wrote" in done.stderr, out
+        assert sorted(out.rglob("*")) == before
+
+
+@pytest.mark.parametrize("to", ["csv", "jsonl", "tensorboard"])
+def test_every_output_may_be_replaced(run, tmp_path, to):
+    for again in ([], ["--overwrite"], ["--overwrite", "--merged"], ["--overwrite"]):
+        done = cli("convert", run, "--to", to, "-o", tmp_path / "out", *again)
+        assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
 def large(run, tmp_path_factory):
     """rows.csv of some 40 MB."""

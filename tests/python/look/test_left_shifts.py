@@ -236,3 +236,46 @@ def test_settings_that_a_start_changes_are_noticed(tmp_path):
     assert one["text"] == f"{DECOUPLED} of group 0 changed from 1 to 0"
     (to_see,) = [line for line in command("diagnose", out).stderr.splitlines() if "next: " in line]
     assert to_see.endswith("--declared --steps 11:12")
+
+
+def ids(step, largest, count=64):
+    return np.append(np.random.default_rng(step).integers(0, 5, count - 1), largest)
+
+
+def test_ids_of_a_module_that_become_larger_are_told(tmp_path):
+    """As positions do that begin anew at each document no more."""
+    arrays = [ids(step, 6) * (1 if step < BEGIN else 5) for step in range(STEPS)]
+    left = left_of(tmp_path / "run", lambda step: [("actv", "pos", "input.0", arrays[step])])
+    norms = [float(np.linalg.norm(array)) for array in arrays]
+    assert (left["step"], left["kind"], left["name"]) == (BEGIN, "actv", "pos")
+    assert (left["measure"], left["norm"]) == ("norm", pytest.approx(norms[BEGIN]))
+    assert left["before"] == pytest.approx(np.median(norms[BEGIN - 16 : BEGIN]), rel=0.01)
+
+
+def test_the_largest_id_of_a_module_that_is_missing_is_told(tmp_path):
+    """As the class that stands for none."""
+    out = tmp_path / "run"
+    arrays = [ids(step, 6 if step < BEGIN and step % 20 else 3) for step in range(STEPS)]
+    left = left_of(out, lambda step: [("actv", "table", "input.0", arrays[step])])
+    assert (left["name"], left["measure"]) == ("table", "max")
+    assert (left["norm"], left["before"]) == (arrays[left["step"]].max(), 6)
+    assert BEGIN - 1 <= left["step"] <= BEGIN
+    assert "its largest id is 4, and was 6 in most rows before" in command("diagnose", out).stdout
+
+
+@pytest.mark.parametrize("kind, is_told", [("actv", True), ("actv_grad", False)])
+def test_an_activation_that_never_had_a_zero_and_then_has_some_is_told(tmp_path, kind, is_told):
+    """As of one lane of a processor that gives none."""
+    rows = [with_zeros(0.0 if step < 90 else 1 / 32) for step in range(120)]
+    left = left_of(tmp_path / "run", lambda step: [(kind, "conv", "output", rows[step])], 120)
+    if not is_told:
+        assert left is None
+        return
+    assert (left["step"], left["name"], left["measure"]) == (90, "conv", "zeros")
+    assert (left["norm"], left["before"]) == (pytest.approx(1 / 32, rel=0.05), 0)
+
+
+def test_random_ids_are_nothing(tmp_path):
+    random = np.random.default_rng(5)
+    words = random.integers(0, 5000, (STEPS, 64))
+    assert left_of(tmp_path / "run", lambda step: [("actv", "t", "input.0", words[step])]) is None

@@ -263,3 +263,20 @@ def test_a_scaler_that_skips_every_step_is_no_all_clear(tmp_path, kinds):
         assert code == 3 and "the loss scaler skipped 2" in err and "grad_unreduced" in err
     else:
         assert code == 1
+
+
+def test_a_clock_that_is_set_forward_ends_no_run(tmp_path):
+    """What the run said of its start is then long before the process seems to have begun."""
+    rank = WrittenRank(tmp_path / "run")
+    rank.observe(np.ones(4, np.float32), "grad_reduced", "w", 0)
+    rank.end_step()
+    file = rank.directory / "run.json"
+    said = json.loads(file.read_text())
+    file.write_text(json.dumps({**said, "started": "2001-01-01T00:00:00Z"}))
+    command = [launch.command_line(), "doctor", tmp_path / "run", "--json"]
+    (of_rank,) = json.loads(subprocess.run(command, capture_output=True).stdout)["ranks"]
+    assert of_rank["state"] == "running"
+    file.write_text(json.dumps({**said, "ticks": "1"}))
+    (of_rank,) = json.loads(subprocess.run(command, capture_output=True).stdout)["ranks"]
+    assert of_rank["state"] == "killed"
+    rank.stop()
