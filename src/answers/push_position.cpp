@@ -26,6 +26,7 @@ PushPosition parsed(const std::string& text) {
   PushPosition position;
   position.steps = said.at("steps").get<std::map<std::string, std::int64_t>>();
   position.verdict = said.at("verdict").get<std::string>();
+  if (said.contains("ranks")) position.ranks = said.at("ranks").get<std::vector<int>>();
   for (const json& one : said.at("chosen")) {
     const auto family = family_from_name(one.at(0).get<std::string>());
     if (!family) throw std::invalid_argument("no such family of series");
@@ -54,8 +55,10 @@ void PositionFile::write(const PushPosition& position) const {
   for (const PushedSeries& one : position.chosen) {
     chosen.push_back({family_name(one.family), one.kind, one.name, one.rank});
   }
-  const json whole = {
-      {"steps", position.steps}, {"verdict", position.verdict}, {"chosen", std::move(chosen)}};
+  const json whole = {{"steps", position.steps},
+                      {"verdict", position.verdict},
+                      {"ranks", position.ranks.value_or(std::vector<int>())},
+                      {"chosen", std::move(chosen)}};
   replace_durably(path_, whole.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ namespace trainmon {
 struct PushPosition {
   std::map<std::string, std::int64_t> steps;  // of each start, by its id: the newest step
   std::vector<PushedSeries> chosen;
-  std::string verdict;  // the newest that was said
+  std::string verdict;                         // the newest that was said
+  std::optional<std::vector<int>> ranks = {};  // of PushOptions; nullopt: of an earlier version
 };
 
 class PositionFile {

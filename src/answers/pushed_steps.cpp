@@ -57,6 +57,17 @@ void take_over(TailStep& step, TailStep&& earlier) {
   step.scalars.insert(step.scalars.begin(), earlier.scalars.begin(), earlier.scalars.end());
 }
 
+// What was sent of other ranks is not sent again, and of these it never was.
+void check_ranks(const PushPosition& position, const std::vector<int>& ranks) {
+  if (!position.ranks || *position.ranks == ranks) return;
+  const auto said = [](const std::vector<int>& of) {
+    return of.empty() ? "all ranks" : "--rank " + ranks_text(of);
+  };
+  throw std::invalid_argument("--rank: the steps of " + said(*position.ranks) +
+                              " were sent before, not those of " + said(ranks) +
+                              "; another --project begins anew");
+}
+
 }  // namespace
 
 PushedSteps::PushedSteps(std::filesystem::path run, PushOptions options)
@@ -69,12 +80,16 @@ PushedSteps::PushedSteps(std::filesystem::path run, PushOptions options)
     throw std::invalid_argument("--rank: the run has no rank " + ranks_text(options_.ranks));
   }
   if (options_.state) file_.emplace(*options_.state);
+  std::vector<int> asked = options_.ranks;
+  std::ranges::sort(asked);
   // A folder that was emptied and used again holds another run.
   if (file_ && std::ranges::any_of(starts_, [&](const auto& start) {
         return file_->at_start().steps.contains(start.second.id);
       })) {
     position_ = file_->at_start();
+    check_ranks(position_, asked);
   }
+  position_.ranks = asked;
   given_ = position_;
   choice_ = SeriesChoice(options_.series, record_and(position_.chosen));
 }

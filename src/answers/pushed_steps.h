@@ -42,7 +42,7 @@ struct PushedStep {
 class PushedSteps {
  public:
   // Throws as rank_directories() and PositionFile, std::invalid_argument for ranks that are not
-  // there.
+  // there, or not those of the position.
   PushedSteps(std::filesystem::path run, PushOptions options);
 
   // At most `most` further steps. A step comes when all ranks have ended it, or one that has not

@@ -31,21 +31,24 @@ void Pipe::report(Health& health, std::int64_t produced) const {
   health.queue_bytes_peak = static_cast<std::int64_t>(fill.peak_bytes);
   health.queue_seconds = waited(fill.oldest_ns);
   for (const Outlet& outlet : outlets_) {
-    SinkHealth sink{std::string(outlet.sink->name()),
-                    outlet.written,
-                    outlet.dropped,
-                    outlet.degraded,
-                    outlet.batches,
-                    outlet.sink->rows_deleted(),
-                    outlet.sink->rows_expired()};
+    SinkHealth sink{.name = std::string(outlet.sink->name()),
+                    .rows_written = outlet.written,
+                    .rows_dropped = outlet.dropped,
+                    .degraded = outlet.degraded,
+                    .batches_written = outlet.batches};
     if (outlet.lost_to_memory > 0) sink.rows_dropped[kNoMemory] += outlet.lost_to_memory;
     for (const auto& [reason, values] : outlet.scalars_dropped) {
       std::int64_t& most = health.scalars_dropped[reason];
       most = std::max(most, values);
     }
-    for (const auto& [reason, rows] : outlet.sink->rows_left_out()) {
-      sink.rows_written -= rows;
-      sink.rows_dropped[reason] += rows;
+    try {
+      sink.rows_deleted = outlet.sink->rows_deleted();
+      sink.rows_expired = outlet.sink->rows_expired();
+      for (const auto& [reason, rows] : outlet.sink->rows_left_out()) {
+        sink.rows_written -= rows;
+        sink.rows_dropped[reason] += rows;
+      }
+    } catch (...) {  // of a sink of the user: nothing is known
     }
     std::int64_t accounted = sink.rows_written + queue_lost;
     for (const auto& [reason, rows] : sink.rows_dropped) accounted += rows;

@@ -39,7 +39,8 @@ class LogRetention {
   // A batch was written to this segment.
   void wrote(const RecordBatch& batch, int segment);
   // Chooses among the segments of this start of the rank, but for `open` and those behind it, and
-  // of the starts before it. `room`: bytes that the open one may take. Whether there are any.
+  // of the starts before it that have ended. `room`: bytes that the open one may take. Whether
+  // there are any.
   bool choose(const std::filesystem::path& directory, int open, std::int64_t room);
   // Values in force that are declared in chosen segments of this start alone.
   std::vector<Declared> declared() const;

@@ -486,6 +486,30 @@ TEST(Monitor, WhatItsFunctionsDoNotAllowIsToldAndNothingIsThrown) {
   EXPECT_THROW(Monitor(config, Identity{}, std::move(of_sinks)), std::invalid_argument);
 }
 
+class SinkThatThrows final : public Sink {
+ public:
+  std::string_view name() const override { return "mine"; }
+  void open(const RunInfo&, const SeriesTable&) override {}
+  void write(const RecordBatch&) override { throw 1; }
+  void flush() override { throw 2; }
+  void close() override { throw 3; }
+  std::map<std::string, std::int64_t> rows_left_out() const override { throw std::bad_alloc(); }
+};
+
+TEST(Monitor, ASinkOfTheUserMayThrowEverywhere) {
+  const Scratch scratch;
+  MonitorParts parts;
+  parts.sinks.push_back(std::make_unique<SinkThatThrows>());
+  Monitor monitor(scratch.config(), Identity{}, std::move(parts));
+  monitor.add_optimizer(0);
+  observe(monitor, series_of(monitor, "w"), {1.0f});
+  step(monitor);
+  EXPECT_EQ(monitor.health().sinks.size(), 2u);
+  const Health health = monitor.stop();
+  EXPECT_EQ(health.sinks.at(0).rows_written, 1);
+  EXPECT_EQ(health.sinks.at(1).rows_written, 0);
+}
+
 TEST(Monitor, ProducersSealsAndStopMayMeet) {
   for (int round = 0; round < 20; ++round) {
     const Scratch scratch;

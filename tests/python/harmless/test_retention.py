@@ -214,3 +214,27 @@ def test_a_push_whose_place_was_deleted_goes_on_with_what_is_there(tmp_path):
     after, expired = pushed()
     assert after == list(range(after[0], 320)) and after[0] > before[-1] + 1 and len(expired) == 1
     assert pushed()[0] == []
+
+
+def test_a_start_that_goes_on_loses_nothing_to_a_newer_one(tmp_path):
+    """Two monitors of one process write to one run: each keeps to its limit."""
+    keys = {"flush_seconds": 0.01, "segment_mb": 0.002, "retention_mb": 0.01}
+    older, newer = WrittenRank(tmp_path / "run"), WrittenRank(tmp_path / "run", **keys)
+    rng = np.random.default_rng(4)
+
+    def steps(rank, count):
+        for step in range(count):
+            rank.observe(rng.normal(size=3).astype(np.float32), "grad_reduced", "a.weight", step)
+            rank.end_step()
+        assert rank.monitor.flush(60)
+
+    steps(older, 50)
+    steps(newer, 400)
+    steps(older, 50)
+    older.stop()
+    assert decoded_steps(older.directory)[2] == 100
+    assert decoded_steps(newer.directory)[2] < 400
+    assert not (older.directory / "retention.json").exists()
+    steps(newer, 50)  # the older one has ended: it is the first to go
+    newer.stop()
+    assert decoded_steps(older.directory)[2] == 0

@@ -552,3 +552,21 @@ def test_a_target_that_always_refuses_is_given_up(tmp_path, monkeypatch):
     server = Server(lambda step: step == 150, True)
     assert push_to(server, tmp_path / "run", tmp_path / "state") == 3
     assert server.has == []
+
+
+def test_other_ranks_than_before_are_refused_for_they_would_be_left_out(tmp_path):
+    for rank in (0, 1):
+        written = WrittenRank(tmp_path / "run", rank, world_size=2)
+        take_step(written, 0, np.random.default_rng(rank))
+        written.stop()
+    first = Pushed(tmp_path / "run", ranks=[1, 0], state=tmp_path / "state").all()
+    first.steps.done("")
+    del first.steps
+    assert not Pushed(tmp_path / "run", ranks=[0, 1], state=tmp_path / "state").all().order
+    for ranks, said in (([1], "those of --rank 1"), ([], "those of all ranks")):
+        with pytest.raises(ValueError, match=said):
+            Pushed(tmp_path / "run", ranks=ranks, state=tmp_path / "state")
+    position = json.loads((tmp_path / "state" / "position.json").read_text())
+    del position["ranks"]  # of an earlier version
+    (tmp_path / "state" / "position.json").write_text(json.dumps(position))
+    Pushed(tmp_path / "run", ranks=[1], state=tmp_path / "state")
