@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "pipe/run_directory.h"
 #include "rules/rules.h"
 #include "sinks/sinks.h"
 #include "trainmon/error.h"
@@ -58,6 +59,7 @@ std::vector<std::unique_ptr<Sink>> sinks_of(const Config& config) {
   options.curves = static_cast<std::size_t>(config.tensorboard_tags);
   options.retention = {static_cast<std::int64_t>(mebibytes(config.retention_mb)),
                        std::chrono::seconds(std::llround(config.retention_days * 86400.0))};
+  options.retention.lives = start_lives;
   if (config.fsync == "segment") options.fsync = Fsync::segment;
   if (config.fsync == "flush") options.fsync = Fsync::flush;
   std::vector<std::unique_ptr<Sink>> sinks;

@@ -276,6 +276,25 @@ RunInfo given_directory(const fs::path& directory, const Identity& identity, dou
   return run;
 }
 
+bool start_lives(const fs::path& directory) {
+  const auto said_in = [&](const char* file) {
+    try {
+      return json::parse(read_json_text(directory / file));
+    } catch (const std::exception&) {  // just begun, or damaged
+      return json::object();
+    }
+  };
+  try {
+    if (said_in("health.json").value("closed", false)) return false;
+    const json run = said_in("run.json");
+    return is_alive({run.value("host", ""), run.value("pid_namespace", ""),
+                     run.value("pid", std::int64_t{0}), run.value("started", ""),
+                     run.value("boot", ""), run.value("ticks", "")}) == Alive::yes;
+  } catch (const json::exception&) {
+    return false;
+  }
+}
+
 std::string run_json(const RunInfo& run, const Identity& identity, const std::string& config_json,
                      const std::string& started, const RunDescription& facts) {
   Members notes;

@@ -43,6 +43,10 @@ RunInfo claim_run(const std::string& out, const Identity& identity, double eps,
 RunInfo given_directory(const std::filesystem::path& directory, const Identity& identity,
                         double eps, std::shared_ptr<void>& lock);
 
+// Whether somebody writes to this folder of a start still: another monitor of this process, or a
+// process that the launcher has given up. Of another host nobody knows: false.
+bool start_lives(const std::filesystem::path& directory);
+
 // What run.json says beyond identity and config; grows while the run goes on.
 struct RunDescription {
   std::vector<std::int64_t> start_steps;

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -15,8 +14,6 @@
 #include "base/failpoint.h"
 #include "base/file.h"
 #include "base/folder.h"
-#include "base/json_text.h"
-#include "base/process.h"
 #include "base/restart_folder.h"
 #include "sinks/log_format.h"
 
@@ -55,28 +52,6 @@ std::vector<Found> segments_in(const fs::path& directory) {
   }
   std::ranges::sort(found, {}, &Found::number);
   return found;
-}
-
-nlohmann::json json_of(const fs::path& path) {
-  try {
-    return nlohmann::json::parse(read_json_text(path));
-  } catch (const std::exception&) {  // just begun, or damaged
-    return nlohmann::json::object();
-  }
-}
-
-// Whether somebody writes there still: another monitor of this process, or a process that the
-// launcher has given up.
-bool lives(const fs::path& start) {
-  try {
-    if (json_of(start / "health.json").value("closed", false)) return false;
-    const nlohmann::json run = json_of(start / "run.json");
-    return is_alive({run.value("host", ""), run.value("pid_namespace", ""),
-                     run.value("pid", std::int64_t{0}), run.value("started", ""),
-                     run.value("boot", ""), run.value("ticks", "")}) == Alive::yes;
-  } catch (const nlohmann::json::exception&) {
-    return false;
-  }
 }
 
 // Of the rank, oldest first, `own` the last of them.
@@ -123,7 +98,7 @@ bool LogRetention::choose(const fs::path& directory, int open, std::int64_t room
   std::vector<std::pair<fs::path, std::vector<Found>>> all;
   std::int64_t bytes = room;
   for (fs::path& start : starts_until(directory)) {
-    if (start != directory && lives(start)) continue;  // which keeps to its own limit
+    if (start != directory && keep_.lives && keep_.lives(start)) continue;
     std::vector<Found> found = segments_in(start);
     if (start == directory) std::erase_if(found, [&](const Found& f) { return f.number >= open; });
     for (const Found& one : found) bytes += one.bytes;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -24,6 +25,9 @@ struct Retention {
   std::chrono::seconds age{0};  // since a segment was written last
   // Between two looks at what may stay, where no segment is begun meanwhile.
   std::chrono::seconds interval{600};
+  // Whether somebody writes to the folder of an older start still, which keeps to a limit of its
+  // own. Empty: nobody does.
+  std::function<bool(const std::filesystem::path&)> lives = {};
   bool is_set() const { return bytes > 0 || age.count() > 0; }
 };
 
@@ -38,8 +42,8 @@ class LogRetention {
   void closed(int number, std::int64_t rows, std::int64_t batches);
   // A batch was written to this segment.
   void wrote(const RecordBatch& batch, int segment);
-  // Chooses among the segments of this start of the rank, but for `open` and those behind it, and
-  // of the starts before it that have ended. `room`: bytes that the open one may take. Whether
+  // Chooses among the segments of this start of the rank, but for `open` and those behind it. So it
+  // does of the starts before it that have ended. `room`: bytes that the open one may take. Whether
   // there are any.
   bool choose(const std::filesystem::path& directory, int open, std::int64_t room);
   // Values in force that are declared in chosen segments of this start alone.
