@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "answers/pushed_record.h"
-#include "base/md5.h"
 #include "base/text.h"
 #include "model/layers.h"
 #include "read/completeness.h"
@@ -92,41 +91,6 @@ PushedSteps::PushedSteps(std::filesystem::path run, PushOptions options)
   position_.ranks = asked;
   given_ = position_;
   choice_ = SeriesChoice(options_.series, record_and(position_.chosen));
-}
-
-void PushedSteps::find_starts() {
-  const std::vector<RankDirectory> there = rank_directories(run_);
-  std::map<int, const RankDirectory*> lowest;  // of each start, asked for or not
-  for (const RankDirectory& place : there) {
-    if (place.error) continue;
-    lowest.try_emplace(place.restart, &place);
-    if (!filter_.takes_rank(place.rank)) continue;
-    const bool is_older = !starts_.empty() && place.restart < starts_.rbegin()->first;
-    if (is_older && starts_.rbegin()->second.newest >= 0) continue;  // too late: a newer was given
-    Start& start = starts_[place.restart];
-    if (start.ranks.contains(place.rank) || (is_older && start.is_flushed)) continue;
-    start.ranks[place.rank] = {std::make_unique<RankTail>(place, filter_, TailOf::clock_steps,
-                                                          std::numeric_limits<std::size_t>::max()),
-                               Clock::now()};
-    if (start.newest < 0) start.id.clear();
-  }
-  for (auto& [restart, start] : starts_) {
-    if (start.id.empty()) identify(*lowest.at(restart), start);
-  }
-}
-
-// A copy of the run is the same run.
-void PushedSteps::identify(const RankDirectory& lowest, Start& start) {
-  std::vector<Damage> said_elsewhere;
-  const RunFacts facts = read_run_json(lowest, said_elsewhere);
-  Md5 digest;
-  for (const std::string& part :
-       {facts.run_id, facts.process.started, facts.process.host, std::to_string(facts.process.pid),
-        std::to_string(lowest.restart)}) {
-    digest.add(part + "\n");
-  }
-  start.id = digest.finish().substr(0, 16);
-  start.has_many_ranks = facts.world_size > 1 || start.ranks.size() > 1;
 }
 
 bool PushedSteps::is_over() const {

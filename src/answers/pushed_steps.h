@@ -98,6 +98,7 @@ class PushedSteps {
     std::vector<Layer> layers;
     std::map<std::pair<std::string, std::string>, std::size_t> layer_of;  // by kind and name
     std::unordered_map<const Series*, Tensor> tensors;
+    void forget(int rank);  // what its log gave
   };
   using Values = std::map<std::uint32_t, double>;
 

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -14,6 +16,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "sinks/run_tables.h"
 
 namespace trainmon {
 namespace fs = std::filesystem;
@@ -56,6 +59,17 @@ bool is_part_of_output(const fs::path& path) {
   return (is_of_rank || top == "merged") && name.starts_with("events.out.tfevents.");
 }
 
+// By the first bytes of the file. SQLite keeps the application id in bytes 68 to 71; msprobe's
+// databases have none, but this table.
+bool is_own_database(std::string_view begin) {
+  if (!begin.starts_with("SQLite format 3")) return false;
+  std::uint32_t id = 0;
+  for (const char byte : begin.substr(std::min<std::size_t>(begin.size(), 68), 4)) {
+    id = id << 8 | static_cast<unsigned char>(byte);
+  }
+  return id == kSqliteApplicationId || begin.find("monitoring_targets") != std::string_view::npos;
+}
+
 // What is there goes for good: only what a conversion has made.
 void check_replaceable(const fs::path& to, bool is_directory) {
   const auto refuse = [&](const std::string& why) {
@@ -74,13 +88,13 @@ void check_replaceable(const fs::path& to, bool is_directory) {
     return;
   }
   if (!fs::is_regular_file(status)) refuse("it is no file");
-  std::string head;
+  std::string begin;
   try {
-    head = read_beginning(to, 15);
+    begin = read_beginning(to, 1 << 20);
   } catch (const SinkError&) {
     return refuse("it cannot be read");
   }
-  if (!head.empty() && head != "SQLite format 3") refuse("it is no SQLite database");
+  if (!begin.empty() && !is_own_database(begin)) refuse("it is no database of a conversion");
 }
 
 }  // namespace

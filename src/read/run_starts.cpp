@@ -1,4 +1,7 @@
 // The starts of a run: with which step each rank began them, and which are one.
+#include <algorithm>
+#include <utility>
+
 #include "base/process.h"
 #include "read/run_stream.h"
 #include "read/start_numbers.h"
@@ -26,6 +29,25 @@ std::map<std::pair<int, int>, int> RunStream::start_numbers() const {
         {one.place.rank, one.place.restart, seconds_of_utc(one.facts.process.started), updated});
   }
   return trainmon::start_numbers(std::move(starts));
+}
+
+std::map<std::pair<int, int>, int> start_numbers(const std::vector<RankDirectory>& directories) {
+  std::map<int, std::vector<int>> by_rank;
+  for (const RankDirectory& one : directories) {
+    if (!one.error) by_rank[one.rank].push_back(one.restart);
+  }
+  const auto is_as_first = [&](const auto& one) { return one.second == by_rank.begin()->second; };
+  if (std::ranges::all_of(by_rank, is_as_first)) return {};
+  std::vector<RankStart> starts;
+  for (const RankDirectory& one : directories) {
+    if (one.error) continue;
+    std::vector<Damage> said_elsewhere;
+    const double started = seconds_of_utc(read_run_json(one, said_elsewhere).process.started);
+    const auto health = read_health_json(one, said_elsewhere);
+    starts.push_back(
+        {one.rank, one.restart, started, health ? seconds_of_utc(health->updated) : 0.0});
+  }
+  return start_numbers(std::move(starts));
 }
 
 }  // namespace trainmon

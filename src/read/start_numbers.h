@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "read/run_layout.h"
+
 namespace trainmon {
 
 struct RankStart {
@@ -19,5 +21,7 @@ struct RankStart {
 // most restarts gives the numbers. Another rank's restart is of those that it ran beside, or that
 // ended a minute before it began or began a minute after it ended.
 std::map<std::pair<int, int>, int> start_numbers(std::vector<RankStart> starts);
+// The same of folders, by their run.json and health.json.
+std::map<std::pair<int, int>, int> start_numbers(const std::vector<RankDirectory>& directories);
 
 }  // namespace trainmon

@@ -16,7 +16,7 @@ TEST(StartNumbers, RanksThatAllRecordedKeepTheirs) {
   EXPECT_EQ(start_numbers({{0, 0, 100, 200}, {1, 0, 900, 950}}), Numbers());
   EXPECT_EQ(start_numbers({{0, 0, 100, 200}, {0, 1, 300, 400}, {1, 0, 101, 200}, {1, 1, 301, 400}}),
             Numbers());
-  EXPECT_EQ(start_numbers({}), Numbers());
+  EXPECT_EQ(start_numbers(std::vector<RankStart>()), Numbers());
 }
 
 TEST(StartNumbers, ARankThatBeganInTheSecondStart) {

@@ -265,9 +265,22 @@ def test_another_run_is_never_replaced_nor_what_only_looks_like_an_output(run, t
         assert sorted(out.rglob("*")) == before
 
 
-@pytest.mark.parametrize("to", ["csv", "jsonl", "tensorboard"])
+def test_databases_of_others_are_never_replaced(run, tmp_path):
+    mine = tmp_path / "mlflow.db"
+    with sqlite3.connect(mine) as database:
+        database.execute("create table runs (a)")
+    before = mine.read_bytes()
+    for to in ("sqlite", "msprobe_db", "msprobe_trend"):
+        done = cli("convert", run, "--to", to, "-o", mine, "--overwrite")
+        assert done.returncode == 2 and "no database of a conversion" in done.stderr
+        assert mine.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "to", ["csv", "jsonl", "tensorboard", "sqlite", "msprobe_db", "msprobe_trend"]
+)
 def test_every_output_may_be_replaced(run, tmp_path, to):
-    for again in ([], ["--overwrite"], ["--overwrite", "--merged"], ["--overwrite"]):
+    for again in ([], ["--overwrite"], ["--overwrite"]):
         done = cli("convert", run, "--to", to, "-o", tmp_path / "out", *again)
         assert done.returncode == 0, done.stderr
 

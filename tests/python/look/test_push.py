@@ -570,3 +570,32 @@ def test_other_ranks_than_before_are_refused_for_they_would_be_left_out(tmp_path
     del position["ranks"]  # of an earlier version
     (tmp_path / "state" / "position.json").write_text(json.dumps(position))
     Pushed(tmp_path / "run", ranks=[1], state=tmp_path / "state")
+
+
+def test_a_rank_that_died_before_it_recorded_in_the_first_start_is_sent_with_the_second(tmp_path):
+    """The second start is over on rank 0 and goes on on rank 1, whose number is that of the first."""
+    run = tmp_path / "run"
+
+    def started(rank, second, steps):
+        written = WrittenRank(run, rank, world_size=2)
+        for step in range(steps):
+            take_step(written, step, np.random.default_rng(rank))
+        written.monitor.flush(60)
+        said = json.loads((written.directory / "run.json").read_text())
+        said["started"] = f"2026-01-31T00:{second // 60:02}:{second % 60:02}Z"
+        (written.directory / "run.json").write_text(json.dumps(said))
+        return written
+
+    started(0, 0, 3).stop()
+    health = next(run.rglob("health.json"))
+    text = json.loads(health.read_text())
+    health.write_text(json.dumps({**text, "updated": "2026-01-31T00:00:40Z"}))
+    ranks = [started(0, 100, 5), started(1, 101, 5)]
+    pushed = Pushed(run)
+    for _ in range(50):
+        pushed.look()
+    assert pushed.order == [(0, 0), (0, 1), (0, 2)] + [(1, step) for step in range(5)]
+    (values,) = [v for (_, step), v in pushed.values.items() if step == 4]
+    assert "loss/rank1" in values
+    for rank in ranks:
+        rank.stop()
