@@ -195,3 +195,34 @@ def test_without_a_thread_for_alerts_no_hook_stays(tmp_path, monkeypatch):
     assert not model._forward_pre_hooks and not model._forward_hooks
     assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+COLLECTED_MEANWHILE = """
+import gc, threading
+from trainmon.torch.steps.calls import walkers
+
+class Garbage:
+    pass
+
+def make():
+    one = Garbage()
+    one.itself, one.local = one, threading.local()
+    one.local.value = 1
+
+for threshold in range(1, 200):
+    gc.collect()
+    gc.disable()
+    make()
+    gc.set_threshold(threshold, 1, 1)
+    gc.enable()
+    assert walkers({}) == {}
+    assert gc.isenabled()
+gc.disable()
+assert walkers({}) == {} and not gc.isenabled()
+"""
+
+
+def test_a_collection_of_garbage_while_threads_are_looked_at_hangs_nothing():
+    """CPython before 3.12 has one lock for the frames of threads and for what is local to them."""
+    done = subprocess.run([sys.executable, "-c", COLLECTED_MEANWHILE], timeout=100)
+    assert done.returncode == 0

@@ -1,6 +1,7 @@
 # What can be told of one call of an optimizer's step(): its closure, who calls it, what scales its losses.
 from __future__ import annotations
 
+import gc
 import sys
 
 import torch
@@ -35,7 +36,7 @@ def walkers(hooks: dict) -> dict[int, int]:
     that it is at. torch raises where somebody takes one off meanwhile, or adds one behind that."""
     ids = set(map(id, list(hooks.values())))
     found = {}
-    for thread, frame in sys._current_frames().items():
+    for thread, frame in _frames().items():
         while frame is not None:
             if frame.f_code is _STEP:
                 names = frame.f_locals
@@ -44,6 +45,18 @@ def walkers(hooks: dict) -> dict[int, int]:
                     found[thread] = at
             frame = frame.f_back
     return found
+
+
+def _frames() -> dict:
+    """The frame that each thread is in. CPython before 3.12 hangs for ever where its collector of
+    garbage begins meanwhile and frees a threading.local: both take one lock."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def is_walked(hooks: dict) -> bool:
