@@ -44,22 +44,23 @@ class Exchange:
         whole[:-1] = table
         whole[-1, :2] = place
         self.underway = [sent for sent in self.underway if not sent.ready()]
-        self.underway.append(Sent(self, whole))
+        self.underway.append(Sent(self.group, self.ranks, whole))
         return self.underway[-1]
 
     def close(self, seconds: float) -> None:
         """Says so to the others, and waits for them so long."""
         if self.group is None:
             return
+        left = Left(self.group, self.underway)
+        _left.append(left)
+        self.group, self.underway = None, []
         whole = numpy.zeros(self.shape)
         whole[-1, 0] = LEFT
-        farewell = Sent(self, whole)
-        left = Left(self.group, [*self.underway, farewell])
-        self.group, self.underway = None, []
+        farewell = Sent(left.group, self.ranks, whole)
+        left.underway.append(farewell)
         end = time.monotonic() + seconds
         while not farewell.ready() and time.monotonic() < end:
             time.sleep(0.001)
-        _left.append(left)
         for done in [left for left in _left if left.is_over()]:
             _left.remove(done)
             done.free()
@@ -68,9 +69,9 @@ class Exchange:
 class Sent:
     """Tables of all ranks on their way."""
 
-    def __init__(self, exchange: Exchange, whole: numpy.ndarray):
-        self.place, self.ranks = whole[-1, :2].copy(), exchange.ranks
-        self.work, self.tables = _all_gather(exchange.group, whole, len(self.ranks))
+    def __init__(self, group, ranks: list[int], whole: numpy.ndarray):
+        self.place, self.ranks = whole[-1, :2].copy(), ranks
+        self.work, self.tables = _all_gather(group, whole, len(ranks))
 
     def ready(self) -> bool:
         return self.work.is_completed()
