@@ -61,7 +61,7 @@ def test_only_outputs_are_replaced(run, tmp_path):
     for to, out, why in (
         ("csv", precious, "it holds thesis.txt"),
         ("csv", precious / "thesis.txt", "it is no directory"),
-        ("sqlite", precious / "thesis.txt", "it is no SQLite database"),
+        ("sqlite", precious / "thesis.txt", "it is no database of a conversion"),
         ("sqlite", precious, "it is no file"),
         ("sqlite", "/dev/null", "it is no file"),
     ):
