@@ -109,6 +109,7 @@ void Collector::observe_scaled(SeriesId series, const TensorView& tensor, double
 std::optional<std::int64_t> Collector::checked_from(SeriesId series,
                                                     const TensorView& tensor) const {
   if (!options_.checks || is_mostly_repeated(tensor)) return std::nullopt;
+  series_.require(series);
   return series_.check_from(series, element_count(tensor));
 }
 
@@ -209,7 +210,7 @@ void Collector::add_payload(Payload payload) {
 }
 
 void Collector::add_payload_at(Payload payload) {
-  series_.at(payload.key.series);
+  series_.require(payload.key.series);
   open_.append(std::move(payload));
   produced_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -221,6 +222,7 @@ void Collector::probe(std::span<const ProbeItem> items, std::int64_t step,
   for (std::size_t i = 0; i < items.size(); ++i) {
     batch.payloads[i].type = PayloadType::probe;
     RowKey& key = batch.payloads[i].key;
+    series_.require(items[i].series);
     key.series = series_.with_dtype(items[i].series, items[i].tensor.dtype);
     key.window = step;
     key.seq = open_.take_seq();

@@ -188,12 +188,14 @@ class Collector {
 
 // Of every row, in two files: inline.
 inline Address Collector::address_of(SeriesId series) const {
+  series_.require(series);
   const int optimizer = series_.at(series).optimizer;
   return {windows_.window(optimizer), windows_.accum(optimizer), 0};
 }
 
 inline Row Collector::row_of(SeriesId series, DType dtype, std::span<const std::int64_t> sizes,
                              const Address& address, std::uint32_t flags) {
+  series_.require(series);
   Row row;
   row.key.series = series_.with_dtype(series, dtype);
   row.key.flags = flags;

@@ -61,6 +61,7 @@ void Collector::note_late(const Row& row) {
 
 bool Collector::observe_on_device(DeviceSweep& sweep, SeriesId series, const TensorView& tensor,
                                   std::uint32_t flags, const std::optional<Address>& address) {
+  series_.require(series);
   if (sweep.rows.empty()) {
     std::string why;
     sweep.device = cuda::CudaDevice::of(tensor.device_index, why);

@@ -88,16 +88,14 @@ SeriesRegistry::~SeriesRegistry() {
   for (auto& page : pages_) delete page.load(std::memory_order_relaxed);
 }
 
-SeriesRegistry::Entry& SeriesRegistry::place_of(std::size_t id) const {
-  return (*pages_[id / kPageSize].load(std::memory_order_acquire))[id % kPageSize];
+SeriesRegistry::Entry& SeriesRegistry::entry(SeriesId id) const {
+  Page* page = pages_[id / kPageSize].load(std::memory_order_acquire);
+  return (*page)[id % kPageSize];
 }
 
-SeriesRegistry::Entry& SeriesRegistry::entry(SeriesId id) const {
-  if (id >= size()) {
-    throw std::out_of_range("there is no series " + std::to_string(id) +
-                            ": add_series() gives the numbers");
-  }
-  return place_of(id);
+void SeriesRegistry::refuse(SeriesId id) {
+  throw std::out_of_range("there is no series " + std::to_string(id) +
+                          ": add_series() gives the numbers");
 }
 
 const Series& SeriesRegistry::at(SeriesId id) const {
@@ -132,7 +130,7 @@ SeriesId SeriesRegistry::put(std::string key, const Series& series) {
   if (page.load(std::memory_order_relaxed) == nullptr) {
     page.store(new Page, std::memory_order_release);
   }
-  Entry& fresh = place_of(id);
+  Entry& fresh = entry(static_cast<SeriesId>(id));
   fresh.series = series;
   fresh.masks = masks_of(series.kind);
   fresh.checked = checked_range(series);

@@ -49,8 +49,11 @@ class SeriesRegistry final : public SeriesTable {
   ShapeId number_of(SeriesId id, std::span<const std::int64_t> sizes);
   const Shape* shape(ShapeId id) const override;
 
-  // Any thread, no lock. Throws std::out_of_range where add() did not give `id`, as all do that
-  // take one.
+  // Throws std::out_of_range where add() did not give `id`; the others here take no such one.
+  void require(SeriesId id) const {
+    if (id >= size()) refuse(id);
+  }
+  // Any thread, no lock; `id` must have come from add().
   const Series& at(SeriesId id) const override;
   std::size_t size() const override { return size_.load(std::memory_order_acquire); }
 
@@ -80,7 +83,7 @@ class SeriesRegistry final : public SeriesTable {
 
   static_assert(kMost < kPageSize * kPages);
 
-  Entry& place_of(std::size_t id) const;  // whose page is there
+  [[noreturn]] static void refuse(SeriesId id);
   Entry& entry(SeriesId id) const;
   SeriesId put(std::string key, const Series& series);
 

@@ -51,13 +51,9 @@ void join_dimensions(Layout& out) {
 
 }  // namespace
 
-std::span<const std::int64_t> sizes_of(const TensorView& tensor) {
-  if (tensor.ndim > kMaxDims) throw std::invalid_argument("a tensor of more than 64 dimensions");
-  if (tensor.ndim < 0 || (tensor.ndim > 0 && tensor.sizes == nullptr)) {
-    throw std::invalid_argument("a tensor of " + std::to_string(tensor.ndim) +
-                                " dimensions without sizes");
-  }
-  return {tensor.sizes, static_cast<std::size_t>(tensor.ndim)};
+void refuse_sizes(int ndim) {
+  if (ndim > kMaxDims) throw std::invalid_argument("a tensor of more than 64 dimensions");
+  throw std::invalid_argument("a tensor of " + std::to_string(ndim) + " dimensions without sizes");
 }
 
 bool is_mostly_repeated(const TensorView& tensor) {

@@ -28,9 +28,14 @@ struct Layout {
   bool contiguous() const { return ndim == 0 || (ndim == 1 && strides[0] == 1); }
 };
 
+[[noreturn]] void refuse_sizes(int ndim);
 // Throws std::invalid_argument for less than 0 dimensions, more than kMaxDims, and sizes that are
 // not there.
-std::span<const std::int64_t> sizes_of(const TensorView& tensor);
+inline std::span<const std::int64_t> sizes_of(const TensorView& tensor) {
+  const bool has_sizes = tensor.ndim == 0 || tensor.sizes != nullptr;
+  if (tensor.ndim < 0 || tensor.ndim > kMaxDims || !has_sizes) refuse_sizes(tensor.ndim);
+  return {tensor.sizes, static_cast<std::size_t>(tensor.ndim)};
+}
 
 // Throws std::invalid_argument where sizes_of() does.
 Layout layout_of(const TensorView& tensor);
