@@ -10,10 +10,9 @@ namespace trainmon {
 
 void PushedSteps::find_starts() {
   const std::vector<RankDirectory> there = rank_directories(run_);
-  const std::map<std::pair<int, int>, int> numbers = start_numbers(there);
+  const StartNumbers numbers = start_numbers(there);
   const auto number_of = [&](const RankDirectory& place) {
-    const auto known = numbers.find({place.rank, place.restart});
-    return known == numbers.end() ? place.restart : known->second;
+    return start_number(numbers, place.rank, place.restart);
   };
   for (auto& [number, start] : starts_) {
     std::erase_if(start.ranks, [&, start_number = number](const auto& one) {

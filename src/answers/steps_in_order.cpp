@@ -44,14 +44,13 @@ bool StepsInOrder::is_told(const ReadScalar& one) const {
 }
 
 int StepsInOrder::start_of(int rank, int restart) const {
-  const auto found = numbers_.find({rank, restart});
-  return found == numbers_.end() ? restart : found->second;
+  return start_number(numbers_, rank, restart);
 }
 
 void StepsInOrder::follow(const RunStream& stream) {
   const RunRows& run = stream.facts();
   run_ = &run;
-  std::map<std::pair<int, int>, int> numbers = stream.start_numbers();
+  StartNumbers numbers = stream.start_numbers();
   is_disordered_ = is_disordered_ || (next_step_ != kBegin && numbers != numbers_);
   numbers_ = std::move(numbers);
   told_with_step_.clear();

@@ -144,7 +144,7 @@ class StepsInOrder {
   Told told_;                           // of steps that were checked
   std::map<int, Rank> ranks_;
   std::set<std::uint32_t> checked_, unchecked_;
-  std::map<std::pair<int, int>, int> numbers_;  // of starts, by rank and restart
+  StartNumbers numbers_;  // of starts, by rank and restart
   std::map<std::int64_t, Open> steps_;
   std::map<int, std::set<std::int64_t>> left_out_;
   std::int64_t next_step_ = kBegin;

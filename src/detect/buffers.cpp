@@ -22,20 +22,20 @@ const Observation* buffer_before(const Window& window, const Observation& one) {
 
 void Buffers::check(const Window& window, Findings& found) {
   const std::vector<Observation>& all = window.now.all();
+  Ended ended;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].quantity != Quantity::buffer) continue;
     const Ranks ranks = window.now.of(all[i].tensor, Quantity::buffer);
     const bool is_told = check_ranks(window, ranks, found);
-    for (const Observation* one : ranks) check_change(window, *one, is_told, found);
+    for (const Observation* one : ranks) check_change(window, *one, is_told, ended, found);
     i += ranks.size() - 1;
   }
-  report(window, std::exchange(ended_, {}), found);
+  report(window, ended, found);
 }
 
-void Buffers::report(const Window& window, Ended&& ended, Findings& found) {
-  for (auto& [place, tensors] : ended) {
-    Finding one =
-        window.notice(Check::gap, Stage::forward, place.second, place.first, std::move(tensors));
+void Buffers::report(const Window& window, const Ended& ended, Findings& found) {
+  for (const auto& [place, tensors] : ended) {
+    Finding one = window.notice(Check::gap, Stage::forward, place.second, place.first, tensors);
     one.text = std::string(one.tensors.size() == 1 ? "the buffer does" : "the buffers do") +
                " not change any more, and did in each of the " + std::to_string(kStepsChanged) +
                " steps before";
@@ -71,7 +71,7 @@ bool Buffers::check_ranks(const Window& window, const Ranks& ranks, Findings& fo
   return true;
 }
 
-void Buffers::check_change(const Window& window, const Observation& one, bool is_told,
+void Buffers::check_change(const Window& window, const Observation& one, bool is_told, Ended& ended,
                            Findings& found) {
   OfRank& seen = ranks_[{one.rank, one.tensor}];
   const Observation* const before = buffer_before(window, one);
@@ -83,7 +83,7 @@ void Buffers::check_change(const Window& window, const Observation& one, bool is
     if (seen.still++ == 0) seen.since = window.now.step;
     if (seen.still == kStepsAlike && seen.changed >= kStepsChanged &&
         !std::exchange(seen.has_ended, true)) {
-      ended_[{seen.since, one.rank}].push_back(one.tensor);
+      ended[{seen.since, one.rank}].push_back(one.tensor);
     }
     return;
   }

@@ -29,15 +29,16 @@ class Buffers {
     bool is_said = false;
     bool has_ended = false;
   };
+  // Those that are found not to change any more, by the first such step and the rank.
   using Ended = std::map<std::pair<std::int64_t, std::int32_t>, std::vector<std::uint32_t>>;
   using Ranks = std::vector<const Observation*>;
   // Whether that was said, or would have been.
   bool check_ranks(const Window& window, const Ranks& ranks, Findings& found);
-  void check_change(const Window& window, const Observation& one, bool is_told, Findings& found);
-  static void report(const Window& window, Ended&& ended, Findings& found);
+  void check_change(const Window& window, const Observation& one, bool is_told, Ended& ended,
+                    Findings& found);
+  static void report(const Window& window, const Ended& ended, Findings& found);
 
   std::map<std::uint32_t, OfTensor> tensors_;
-  Ended ended_;  // in this step: those that do not change any more, by since and rank
   std::map<std::pair<std::int32_t, std::uint32_t>, OfRank> ranks_;  // rank, tensor
 };
 

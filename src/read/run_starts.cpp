@@ -4,7 +4,6 @@
 
 #include "base/process.h"
 #include "read/run_stream.h"
-#include "read/start_numbers.h"
 
 namespace trainmon {
 
@@ -21,7 +20,7 @@ std::vector<RunStream::Start> RunStream::starts() const {
   return starts;
 }
 
-std::map<std::pair<int, int>, int> RunStream::start_numbers() const {
+StartNumbers RunStream::start_numbers() const {
   std::vector<RankStart> starts;
   for (const Directory& one : directories_) {
     const double updated = one.health ? seconds_of_utc(one.health->updated) : 0.0;
@@ -31,7 +30,7 @@ std::map<std::pair<int, int>, int> RunStream::start_numbers() const {
   return trainmon::start_numbers(std::move(starts));
 }
 
-std::map<std::pair<int, int>, int> start_numbers(const std::vector<RankDirectory>& directories) {
+StartNumbers start_numbers(const std::vector<RankDirectory>& directories) {
   std::map<int, std::vector<int>> by_rank;
   for (const RankDirectory& one : directories) {
     if (!one.error) by_rank[one.rank].push_back(one.restart);

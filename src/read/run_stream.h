@@ -25,6 +25,7 @@
 #include "read/row_filter.h"
 #include "read/run_layout.h"
 #include "read/series_index.h"
+#include "read/start_numbers.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -70,7 +71,7 @@ class RunStream {
   // Of the optimizers that went on from there.
   std::vector<Start> starts() const;
   // start_numbers() of them.
-  std::map<std::pair<int, int>, int> start_numbers() const;
+  StartNumbers start_numbers() const;
   // One rank and restart of a run that grows, its batches in the order of writing.
   struct Place {
     RankDirectory directory;

@@ -33,8 +33,13 @@ int number_of(const RankStart& start, const OfRank& numbered) {
 
 }  // namespace
 
-std::map<std::pair<int, int>, int> start_numbers(std::vector<RankStart> starts) {
-  std::map<std::pair<int, int>, int> numbers;
+int start_number(const StartNumbers& numbers, int rank, int restart) {
+  const auto known = numbers.find({rank, restart});
+  return known == numbers.end() ? restart : known->second;
+}
+
+StartNumbers start_numbers(std::vector<RankStart> starts) {
+  StartNumbers numbers;
   std::map<int, OfRank> by_rank;
   std::ranges::sort(starts, {},
                     [](const RankStart& one) { return std::tie(one.rank, one.restart); });

@@ -16,12 +16,16 @@ struct RankStart {
   double end = 0.0;    // its last sign of life
 };
 
+// By rank and restart; others have their own number.
+using StartNumbers = std::map<std::pair<int, int>, int>;
+int start_number(const StartNumbers& numbers, int rank, int restart);
+
 // By rank and restart, the number that other ranks have for the same start, where that is another.
 // It is so from a start on in which a process ended before it began to record. The rank that has
 // most restarts gives the numbers. Another rank's restart is of those that it ran beside, or that
 // ended a minute before it began or began a minute after it ended.
-std::map<std::pair<int, int>, int> start_numbers(std::vector<RankStart> starts);
+StartNumbers start_numbers(std::vector<RankStart> starts);
 // The same of folders, by their run.json and health.json.
-std::map<std::pair<int, int>, int> start_numbers(const std::vector<RankDirectory>& directories);
+StartNumbers start_numbers(const std::vector<RankDirectory>& directories);
 
 }  // namespace trainmon
