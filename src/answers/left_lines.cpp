@@ -140,20 +140,15 @@ void LeftLines::add(const LineValue& value) {
     histories_.add(value.series, row.step, value.norm, row,
                    [&](const ClosedRow<RowPlace>& one) { note(tensor, one); });
   }
-  if (of_[tensor].shifting != 0 && std::isfinite(value.norm)) {
-    const std::uint32_t first = of_[tensor].shifting - 1;
-    for (std::size_t i = first;
-         i < shifting_.size() && shifting_[i].series == shifting_[first].series; ++i) {
-      shifting_[i].add(value);
+  const auto add_to_each = [&](auto& lines, std::uint32_t first_from_1) {
+    if (first_from_1 == 0 || !std::isfinite(value.norm)) return;
+    const auto series = lines[first_from_1 - 1].series;
+    for (std::size_t i = first_from_1 - 1; i < lines.size() && lines[i].series == series; ++i) {
+      lines[i].add(value);
     }
-  }
-  if (of_[tensor].swinging != 0 && std::isfinite(value.norm)) {
-    const std::uint32_t first = of_[tensor].swinging - 1;
-    for (std::size_t i = first;
-         i < swinging_.size() && swinging_[i].series == swinging_[first].series; ++i) {
-      swinging_[i].add(value);
-    }
-  }
+  };
+  add_to_each(shifting_, of_[tensor].shifting);
+  add_to_each(swinging_, of_[tensor].swinging);
   if (of_[tensor].gradients != 0) {
     Gradients& all = gradients_[of_[tensor].gradients - 1];
     if (all.last.step != row.step || all.last.restart != row.restart) all.close();

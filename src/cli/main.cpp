@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <string>
 
@@ -56,6 +57,13 @@ void explain_subcommand(const CLI::App& app, int argc, char** argv) {
   std::cerr << "\n";
 }
 
+// A relative path says only "No such file" then, whatever it names.
+void tell_of_no_working_directory() {
+  std::error_code error;
+  std::filesystem::current_path(error);
+  if (error) std::cerr << "trainmon: the working directory is gone: give whole paths\n";
+}
+
 int run(int argc, char** argv) {
   Context context;
   CLI::App app("Look into training runs that trainmon watched.", "trainmon");
@@ -79,6 +87,7 @@ int run(int argc, char** argv) {
   add("Look at a run", add_report, add_serve, add_tail, add_show, add_query, add_plot);
   add("Make other files", add_convert, add_merge, add_compact, add_repair, add_freeze, add_push);
   add("Set up and control", add_config, add_doctor, add_ctl, add_completion);
+  tell_of_no_working_directory();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

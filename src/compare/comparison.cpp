@@ -209,7 +209,11 @@ void Comparison::look_at(std::size_t number, Look& look, const WeightStep& weigh
     double& owned = owned_[use.module];
     owned = std::max(owned, largest(relative_differences(look.a.values, look.b.values)));
   }
-  if (found) take(look, *found);
+  if (found) {
+    take(look, *found);
+  } else if (without_value_++ == 0) {
+    first_without_value_ = {step_, look.pair.tensor};
+  }
 }
 
 // A batch that is split otherwise, among micro steps or ranks: only what is summed over it is the

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "compare/compare.h"
@@ -162,6 +163,9 @@ class Comparison {
   std::vector<std::vector<Level>> levels_;    // by kind
   std::vector<char> said_size_, said_dtype_;  // of tensors of A
   bool has_said_split_ = false;
+  // Pairs none of whose statistics is a number in both runs.
+  std::int64_t without_value_ = 0;
+  std::pair<std::int64_t, std::uint32_t> first_without_value_{};  // step, tensor of A
   CompareReport report_;
 
   // For whole_runs().

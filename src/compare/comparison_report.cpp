@@ -144,6 +144,13 @@ CompareReport Comparison::report() {
           "the repeated run is equal to A to the bit: it says nothing of how runs wander");
     }
   }
+  if (without_value_ > 0) {
+    const auto& [step, tensor] = first_without_value_;
+    report_.remarks.push_back(
+        "not compared: " + grouped(without_value_) + (without_value_ == 1 ? " pair" : " pairs") +
+        " of rows whose values are estimates, or not finite in both runs; the first is " +
+        tensor_text(a_.tensors[tensor]) + ", step " + std::to_string(step));
+  }
   report_.a = a_.side;
   report_.b = b_.side;
   steps_a_.fill(report_.a);

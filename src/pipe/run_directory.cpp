@@ -31,6 +31,7 @@ using json = nlohmann::json;
 
 constexpr int kMostParts = 9999;  // of a run in a directory that was given
 constexpr int kMostLiveRuns = 1000;
+constexpr std::size_t kLongestId = 200;  // bytes; a file system takes 255, and "-2" may follow
 constexpr auto kPatience = std::chrono::seconds(3);  // with a process on its way out
 
 std::string rank_name(int rank) {
@@ -176,6 +177,7 @@ fs::path default_out(const std::string& out, const std::string& run_id) {
     if (!plain && c != '.') c = '_';
   }
   if (name.find_first_not_of('.') == std::string::npos) name = "local";
+  name.resize(std::min(name.size(), kLongestId));
   return fs::path("trainmon_runs") / name;
 }
 

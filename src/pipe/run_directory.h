@@ -17,7 +17,7 @@
 namespace trainmon {
 
 // "trainmon_runs/<run id or local>" when `out` is empty; an id that is not a plain file name has
-// its other characters replaced by "_".
+// its other characters replaced by "_". Of a longer one the first 200 bytes count.
 std::filesystem::path default_out(const std::string& out, const std::string& run_id);
 
 // Makes and claims RUN/rank_00003/restart_0000 with an exclusive mkdir, so that no two processes

@@ -112,6 +112,7 @@ TEST(RunDirectory, StagesOfAPipelineAreDifferentModels) {
 TEST(RunDirectory, ARunIdIsNeverAPath) {
   EXPECT_EQ(default_out("", "../../etc"), fs::path("trainmon_runs/.._.._etc"));
   EXPECT_EQ(default_out("", ".."), fs::path("trainmon_runs/local"));
+  EXPECT_EQ(default_out("", std::string(300, 'a')), "trainmon_runs/" + std::string(200, 'a'));
   EXPECT_EQ(default_out("", ""), fs::path("trainmon_runs/local"));
   EXPECT_EQ(default_out("x/y", "id"), fs::path("x/y"));
 }

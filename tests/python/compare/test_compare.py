@@ -308,6 +308,17 @@ def test_a_value_that_is_not_finite_in_one_run(tmp_path, bad):
     assert command(b, b, code=0)[1].startswith("no difference")  # equal where both are bad
 
 
+def test_rows_without_a_finite_value_are_said(tmp_path):
+    def change(array, rank, step, number):
+        return array * np.float32(np.nan) if step >= 2 else array
+
+    a = write(tmp_path / "a", change)
+    report = trainmon.compare(a, a)
+    (remark,) = report["remarks"]
+    assert "not compared: 6 pairs of rows" in remark and remark.endswith("out.weight, step 2")
+    assert report["rows"] == 4 and "pairs of rows" in "".join(command(a, a, code=0)[1:])
+
+
 def test_first_is_by_execution_and_not_by_size(tmp_path):
     def change(array, rank, step, number):
         return array * np.float32({(1, 1): 1.01, (1, 0): 1.0, (2, 0): 9.0}.get((step, number), 1.0))

@@ -190,6 +190,21 @@ def test_a_nul_in_the_name_of_an_output_deletes_nothing(run, tmp_path, monkeypat
     assert everything(tmp_path) == before
 
 
+def test_a_working_directory_that_was_deleted_is_said(run, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = [
+        sys.executable,
+        "-c",
+        "import os, sys; os.rmdir(os.getcwd()); os.execv(sys.argv[1], sys.argv[1:])",
+    ]
+    arguments = [launch.command_line(), "convert", run, "--to", "csv", "-o", "new"]
+    done = subprocess.run(
+        [*program, *map(str, arguments)], cwd=gone, capture_output=True, text=True
+    )
+    assert done.returncode != 0 and "the working directory is gone" in done.stderr
+
+
 @pytest.mark.parametrize("command", ["first-bad", "tail", "show", "doctor", "top"])
 def test_a_directory_in_place_of_a_segment(run, command):
     segment = run / "rank_00000" / "restart_0000" / "log-000000.tmlog"
