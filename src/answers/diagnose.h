@@ -105,8 +105,8 @@ std::vector<std::size_t> first_alike(const Diagnosis& diagnosis);
 std::string also_text(const std::vector<std::int64_t>& steps);
 // "check gap, certain, by fingerprints"; nothing of evidence that is not a choice.
 std::string check_text(const detect::Finding& finding);
-// The command that shows the rows of the verdict, or else of what was noticed first. Where nothing
-// was, that which shows the most unusual ones.
+// The command that shows the rows of the verdict, or else of what was noticed first. Notices behind
+// the first two steps come before those in them. Without any, it shows the most unusual rows.
 std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path& run);
 // When in a step the rows of a kind are measured.
 detect::Stage stage_of_kind(std::string_view kind);

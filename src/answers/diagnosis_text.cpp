@@ -95,13 +95,21 @@ std::string grown(const RunRows& run) {
   return is_long ? " --steps " + std::to_string(kYoung) + ":" : "";
 }
 
+// What holds from the first steps on is mostly meant: of notices, what began later tells more.
+const Finding& finding_to_look_at(const Diagnosis& diagnosis) {
+  const auto& all = diagnosis.findings;
+  if (diagnosis.verdict) return all[*diagnosis.verdict];
+  const auto later = std::ranges::find_if(all, [](const Finding& one) { return one.step > 1; });
+  return later != all.end() ? *later : all.front();
+}
+
 }  // namespace
 
 std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path& run) {
   std::string command = "trainmon show " + shell_word(run.native());
   if (diagnosis.findings.empty())
     return "trainmon top " + shell_word(run.native()) + grown(diagnosis.run);
-  const Finding& first = diagnosis.findings[diagnosis.verdict.value_or(0)];
+  const Finding& first = finding_to_look_at(diagnosis);
   const auto steps = [&](std::int64_t before, std::int64_t after) {
     return " --steps " + std::to_string(std::max<std::int64_t>(0, first.step - before)) + ":" +
            std::to_string(first.step + after);

@@ -157,7 +157,7 @@ std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
   if (left.before == Unmoved::forward) {
     text +=
         "\n  no input and no activation changed as clearly: the loss may be another one, or its "
-        "targets";
+        "targets, or inputs that do not belong together";
   }
   if (left.beside >= 0) {
     text += "\n  rank " + std::to_string(left.row.rank) +

@@ -33,6 +33,11 @@ void Buffers::check(const Window& window, Findings& found) {
   report(window, ended, found);
 }
 
+void Buffers::begin() {
+  tensors_.clear();
+  for (auto& [place, buffer] : ranks_) buffer.still = 0;
+}
+
 void Buffers::report(const Window& window, const Ended& ended, Findings& found) {
   for (const auto& [place, tensors] : ended) {
     Finding one = window.notice(Check::gap, Stage::forward, place.second, place.first, tensors);
@@ -76,7 +81,7 @@ void Buffers::check_change(const Window& window, const Observation& one, bool is
   OfRank& seen = ranks_[{one.rank, one.tensor}];
   const Observation* const before = buffer_before(window, one);
   if (before == nullptr) {
-    seen.still = seen.changed = 0;
+    seen.still = 0;
     return;
   }
   if (are_equal(*before, one)) {

@@ -16,6 +16,8 @@ namespace trainmon::detect {
 class Buffers {
  public:
   void check(const Window& window, Findings& found);
+  // Another start: it may change others, and those that changed in each step should go on.
+  void begin();
 
  private:
   struct OfTensor {

@@ -85,9 +85,13 @@ void Engine::forget_start(const StepEvidence& first) {
   if (before_ && before_->restart < first.restart) {
     learning_rates_.begin(declared_[restart_]);
     rate_slopes_.begin();
+    own_changes_.begin();
+    buffers_.begin();
   } else {
     learning_rates_.forget();
     rate_slopes_.forget();
+    own_changes_ = {};
+    buffers_ = {};
   }
   if (before_ && before_->restart < first.restart && before_->step + 1 == first.step) {
     resumed_weights_.begin(*before_, held_, gaps_);
@@ -96,18 +100,16 @@ void Engine::forget_start(const StepEvidence& first) {
   }
   held_ = {};
   moves_ = {};
-  gaps_ = {};
+  gaps_.begin();
   parted_ = {};
   reductions_ = {};
   unmoved_ = {};
   untrained_ = {};
   by_hand_ = {};
-  buffers_ = {};
   backwards_ = {};
   stale_gradients_ = {};
   gradient_ranges_ = {};
   forwards_ = {};
-  own_changes_ = {};
   step_sizes_ = {};
 }
 

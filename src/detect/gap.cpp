@@ -116,6 +116,12 @@ void Gaps::check_limits(const Window& window, const Observation& now, Findings& 
   found.add(std::move(one));
 }
 
+void Gaps::begin() {
+  rounded_.clear();
+  limits_.clear();
+  known_limits_.clear();
+}
+
 void Gaps::check(const Window& window, Findings& found) {
   if (window.before == nullptr) return;
   std::map<std::int32_t, OfRank> ranks;

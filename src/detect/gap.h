@@ -21,6 +21,8 @@ namespace trainmon::detect {
 class Gaps {
  public:
   void check(const Window& window, Findings& found);
+  // Another start: what may be meant is not said again.
+  void begin();
   // Whether a weight changed between two steps in a way that may be meant.
   bool has_reason(std::int32_t rank, std::uint32_t tensor) const {
     return said_.contains({rank, tensor});

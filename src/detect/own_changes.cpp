@@ -8,8 +8,9 @@
 namespace trainmon::detect {
 namespace {
 
-constexpr std::size_t kChangesBefore = 16;  // changes of one weight
-constexpr double kTimesLargest = 3.0;       // times the largest of them
+constexpr std::size_t kChangesBefore = 16;                   // changes of one weight
+constexpr double kTimesLargest = 3.0;                        // times the largest of them
+constexpr std::int64_t kSteadyChanges = 48, kNoChanges = 8;  // steps in a row
 
 bool is_of_gradient(const Observation& one) {
   return one.quantity == Quantity::grad_reduced || one.quantity == Quantity::grad_unreduced;
@@ -39,34 +40,67 @@ void OwnChanges::check(const Window& window, Findings& found) {
     std::vector<std::uint32_t> far;
   };
   std::map<std::int32_t, OfRank> ranks;
+  Places ended, far;
   for (const Observation& now : window.now.all()) {
     if (now.quantity != Quantity::weight_before || !trained.contains(now.rank)) continue;
     const Observation* const before = window.before->find(now.tensor, now.quantity, now.rank);
     const bool is_told = before != nullptr && !has_gradient_of(*window.before, *before) &&
                          !is_stepped(*window.before, *before) && !before->sketch.empty() &&
                          !now.sketch.empty() && !window.has_edit(*before, now);
-    if (!is_told || are_equal(*before, now)) continue;
+    if (!is_told) continue;
+    OfWeight& weight = weights_[{now.rank, now.tensor}];
+    if (are_equal(*before, now)) {
+      if (weight.still++ == 0) weight.since = window.before->step;
+      if (weight.still == kNoChanges && weight.changed >= kSteadyChanges) {
+        ended[{weight.since, now.rank}].push_back(now.tensor);
+        weight.changed = 0;
+      }
+      continue;
+    }
+    if (std::exchange(weight.still, 0) > 0) weight.changed = 0;
+    ++weight.changed;
     Linear change = now.linear(Evidence::sketches);
     change.add(-1.0, before->linear(Evidence::sketches));
-    std::deque<double>& sizes = sizes_[{now.rank, now.tensor}];
     const double size = change.norm();
-    if (sizes.size() == kChangesBefore) {
+    if (weight.sizes.size() == kChangesBefore) {
       OfRank& rank = ranks[now.rank];
       ++rank.known;
-      if (size > kTimesLargest * *std::ranges::max_element(sizes)) rank.far.push_back(now.tensor);
-      sizes.pop_front();
+      if (size > kTimesLargest * *std::ranges::max_element(weight.sizes)) {
+        rank.far.push_back(now.tensor);
+      }
+      weight.sizes.pop_front();
     }
-    sizes.push_back(size);
+    weight.sizes.push_back(size);
   }
   for (auto& [number, rank] : ranks) {
     // One may begin to move by itself.
     if (2 * rank.far.size() <= rank.known || !said_.insert(number).second) continue;
-    Finding one =
-        window.notice(Check::gap, Stage::weights, number, window.before->step, std::move(rank.far));
+    far[{window.before->step, number}] = std::move(rank.far);
+  }
+  report(window, far,
+         "weights without a gradient, which the training changes by itself, changed more than "
+         "three times as much as in any of the 16 steps before",
+         found);
+  report(window, ended,
+         "weights without a gradient, which the training changed by itself behind each of 48 steps "
+         "and more, do not change any more",
+         found);
+}
+
+void OwnChanges::begin() {
+  said_.clear();
+  for (auto& [place, weight] : weights_) {
+    weight.sizes.clear();
+    weight.still = 0;
+  }
+}
+
+void OwnChanges::report(const Window& window, const Places& places, const char* text,
+                        Findings& found) {
+  for (const auto& [place, tensors] : places) {
+    Finding one = window.notice(Check::gap, Stage::weights, place.second, place.first, tensors);
     one.evidence = Evidence::sketches;
-    one.text =
-        "weights without a gradient, which the training changes by itself, changed more than three "
-        "times as much as in any of the 16 steps before";
+    one.text = text;
     found.add(std::move(one));
   }
 }

@@ -1,4 +1,4 @@
-// Weights that the training changes by itself, and that change far more than they did.
+// Weights that the training changes by itself, and that change far more than they did, or no more.
 #pragma once
 
 #include <cstdint>
@@ -6,21 +6,35 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "detect/checks.h"
 
 namespace trainmon::detect {
 
 // Averages of weights, as the teacher of a student: they have no gradient, and each step moves them
-// by a little. A decay that is lost moves all of them at once. Never certain, for a training may
-// copy into them. Says it once of each rank. By sketches alone.
+// by a little. A decay that is lost moves all of them at once. A training that averages into other
+// weights leaves them where they are. Never certain, for a training may copy into them,
+// or end it. Says each once, of a rank and of a weight. By sketches alone.
 class OwnChanges {
  public:
   void check(const Window& window, Findings& found);
+  // Another start, which may move them otherwise; that it moves them holds on.
+  void begin();
 
  private:
-  std::map<std::pair<std::int32_t, std::uint32_t>, std::deque<double>> sizes_;  // rank, tensor
-  std::set<std::int32_t> said_;                                                 // ranks
+  struct OfWeight {
+    std::deque<double> sizes;  // of its last changes
+    std::int64_t changed = 0;  // steps in a row behind which it did
+    std::int64_t still = 0;    // steps in a row behind which it did not, after those
+    std::int64_t since = 0;    // the first of them
+  };
+  // Weights by the step and the rank that something began at.
+  using Places = std::map<std::pair<std::int64_t, std::int32_t>, std::vector<std::uint32_t>>;
+  static void report(const Window& window, const Places& places, const char* text, Findings& found);
+
+  std::map<std::pair<std::int32_t, std::uint32_t>, OfWeight> weights_;  // rank, tensor
+  std::set<std::int32_t> said_;                                         // ranks
 };
 
 }  // namespace trainmon::detect

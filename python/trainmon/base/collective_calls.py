@@ -11,6 +11,7 @@ from trainmon.base.locks import fork_safe_lock
 RECEIVERS = frozenset(("recv", "irecv", "scatter", "recv_", "recv_any_source_"))
 RECEIVED = ("tensor_list", "gather_list", "out")  # and all whose names begin with output
 MOST_SEEN = 1000  # distinct calls of one function that are noted
+NO_EXPRESSION = (re.error, TypeError, OverflowError, RecursionError)  # of re.compile()
 _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
@@ -20,7 +21,7 @@ def compiled(patterns) -> list[re.Pattern]:
     for pattern in patterns:
         try:
             found.append(re.compile(pattern))
-        except re.error as error:
+        except NO_EXPRESSION as error:
             what = f"{pattern!r} is not a regular expression: {error}"
             raise ValueError(f"collective_callers: {what}") from None
     return found

@@ -146,6 +146,18 @@ TEST(Buffers, ThatChangeNoMoreAreSaidOnceOfAll) {
   EXPECT_NE(one.text.find("do not change any more"), std::string::npos) << one.text;
 }
 
+TEST(Buffers, ThatAnotherStartChangesNoMoreAreSaid) {
+  OfBuffers training(1);
+  const auto bits = [](std::int64_t step, std::uint32_t, std::int32_t) {
+    return static_cast<std::uint64_t>(std::min<std::int64_t>(step, 60)) + 1;
+  };
+  training.steps(60, bits);
+  training.restart = 1;
+  training.steps(40, bits);
+  ASSERT_EQ(training.found().size(), 1U);
+  EXPECT_EQ(training.found().front().step, 61);
+}
+
 TEST(Buffers, ThatChangeNowAndThenMayEnd) {
   OfBuffers training(1);
   training.steps(200, [](std::int64_t step, std::uint32_t, std::int32_t) {

@@ -30,8 +30,8 @@ class Habits : public ::testing::Test {
           one.tensor = tensor;
           one.rank = rank;
           one.seq = ++seq_;
-          one.fingerprint = one.seq;
           const bool is_average = tensor >= 2;
+          one.fingerprint = is_average ? static_cast<std::uint64_t>(100.0 * average_) : one.seq;
           one.quantity = is_average ? Quantity::weight_before : Quantity::grad_reduced;
           one.accum = is_average ? 0 : accum(step_);
           one.sketch.assign(8, static_cast<float>(is_average ? average_ : 1.0));
@@ -84,6 +84,26 @@ TEST_F(Habits, OneBackwardMoreInEachStepIsSaidOnce) {
                                                      : 2; }, slowly, constant);
   expect_one("reduce", 30, {0, 1},
              "the gradients of 2 backwards from here on, and took those of 1");
+}
+
+TEST_F(Habits, AveragesThatEndAreSaidOnce) {
+  const auto ends = [](std::int64_t step) { return step < 60 || step > 80 ? 0.25 : 0.0; };
+  steps(160, one_backward, ends, constant);
+  expect_one("gap", 59, {2, 3}, "do not change any more");
+}
+
+TEST_F(Habits, AveragesThatAnotherStartMovesNoMoreAreSaidOnce) {
+  const auto ends = [](std::int64_t step) { return step <= 60 ? 0.25 : 0.0; };
+  steps(60, one_backward, ends, constant);
+  restart = 1;
+  steps(60, one_backward, ends, constant);
+  expect_one("gap", 60, {2, 3}, "do not change any more");
+}
+
+TEST_F(Habits, AveragesThatChangeNowAndThenAreNothing) {
+  steps(
+      80, one_backward, [](std::int64_t step) { return step % 10 == 0 ? 0.25 : 0.0; }, constant);
+  expect_none();
 }
 
 TEST_F(Habits, FewerBackwardsAtTheEndOfEachEpochAreNothing) {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import subprocess
 
 import pytest
 import torch
 from torch import nn
 
+import launch
 import trainmon
 
 STEPS = 60
@@ -190,9 +192,10 @@ class Resumed(Training):
     """The second start goes on with the steps; its data begin anew."""
 
     expected = ("input", BEGIN, "the batches of the start before again, from that of step 0 on")
+    begin = BEGIN
 
     def run(self, out):
-        for begin, end in ((0, BEGIN), (BEGIN, STEPS)):
+        for begin, end in ((0, self.begin), (self.begin, self.steps)):
             if begin and self.is_faulty:
                 self.load()
             with trainmon.watch(*self.watched(), checks=True, every=1, out=str(out)):
@@ -266,6 +269,30 @@ class ResumedTwice(Resumed):
             self.schedule.step()
 
 
+class ResumedTeacher(Resumed):
+    """The second start averages into other weights than those of the teacher."""
+
+    steps, begin = 76, 56
+    expected = ("gap", begin, "do not change any more")
+
+    def __init__(self, is_faulty):
+        super().__init__(is_faulty)
+        self.teacher = copy.deepcopy(self.model).requires_grad_(False)
+        self.averaged = self.teacher
+
+    def watched(self):
+        return {"student": self.model, "teacher": self.teacher}, self.optimizer
+
+    def load(self):
+        self.averaged = copy.deepcopy(self.teacher)
+
+    def step(self, step):
+        super().step(step)
+        with torch.no_grad():
+            for mean, weight in zip(self.averaged.parameters(), self.model.parameters()):
+                mean.lerp_(weight, 0.01)
+
+
 TRAININGS = (
     Teacher,
     Cosine,
@@ -276,6 +303,7 @@ TRAININGS = (
     ResumedHalf,
     ResumedRate,
     ResumedTwice,
+    ResumedTeacher,
     Rounding,
 )
 
@@ -294,3 +322,15 @@ def test_a_habit_that_changes_is_noticed_once(training, tmp_path):
     assert (found["check"], found["step"]) == (check, step), found
     assert not found["certain"]
     assert len(new) == 1, new
+
+
+def test_what_begins_later_is_looked_at_first_and_a_habit_is_said_once(tmp_path):
+    training = ResumedTeacher(True)
+    training.run(tmp_path)
+    findings = trainmon.diagnose(tmp_path)["findings"]
+    copied = [one["step"] for one in findings if "copy or average into them" in one["text"]]
+    assert copied == [1], "not again in the second start"
+    done = subprocess.run(
+        [launch.command_line(), "diagnose", tmp_path], capture_output=True, text=True
+    )
+    assert f"--steps {training.begin - 1}:{training.begin}" in done.stderr

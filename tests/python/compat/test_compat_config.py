@@ -81,6 +81,8 @@ ERRORS = [
     ("cc_distribution", {"enable": 1}, TypeError),
     ("cc_distribution", {"cc_codeline": "train.py"}, TypeError),
     ("cc_distribution", {"cc_codeline": ["train.py["]}, TypeError),
+    ("cc_distribution", {"cc_codeline": ["a{99999999999999999999}"]}, TypeError),
+    ("cc_distribution", {"cc_codeline": ["(" * 5000]}, TypeError),
     ("cc_distribution", {"cc_pre_hook": "yes"}, TypeError),
     ("cc_distribution", {"cc_log_only": 0}, TypeError),
     ("alert", [], TypeError),

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from trainmon.base.collective_calls import NO_EXPRESSION
 from trainmon.base.console import log
 from trainmon.base.settings_file import content_of
 
@@ -211,7 +212,7 @@ def _collectives(given) -> dict:
     for line in lines:
         try:
             re.compile(line)
-        except (re.error, TypeError) as error:
+        except NO_EXPRESSION as error:
             raise TypeError(
                 f"cc_distribution.cc_codeline: {line!r} is no regular expression: {error}"
             ) from None
