@@ -101,7 +101,8 @@ inline constexpr std::uint32_t kNotReady = 1u
 inline constexpr std::uint32_t kOverLimit = 1u
                                             << 6;   // its size or norm is beyond the alerts' limit
 inline constexpr std::uint32_t kSampled = 1u << 7;  // an estimate from some blocks (RowSample)
-// Of an activation, an input or a weight: infinities, and no NaN. A mask of attention looks so.
+// Of an activation, an input or a weight: infinities, and no NaN. A mask of attention looks so. Of
+// what the model or a module is given a NaN, too, which may stand for what is missing.
 inline constexpr std::uint32_t kMasked = 1u << 8;
 // Of a weight before the step: the forward may have changed it, as nn.Embedding(max_norm=...) does,
 // or another optimizer, which is not watched.
@@ -111,7 +112,8 @@ inline constexpr std::uint32_t kBeforeStep = 1u << 10;
 // Measured by operations of the framework, whose sums have other low bits.
 inline constexpr std::uint32_t kByOperations = 1u << 11;
 // Beside kMasked: what else is not finite later in that step began here. Of an activation in the
-// first window of them after rows without. Of an input, masked then, in that of a NaN or +Inf.
+// first window of them after rows without. Of an input, masked then, in that of a NaN or +Inf, and
+// of a module's in that of a NaN.
 inline constexpr std::uint32_t kFirstMasked = 1u << 12;
 // What a full queue keeps: an alert may be in it.
 inline constexpr std::uint32_t kUrgent = kNonFinite | kOverLimit;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "answers/diagnose.h"
+#include "answers/rank_lines.h"
 #include "base/made_ahead.h"
 #include "model/kinds.h"
 #include "read/run_stream.h"
@@ -23,50 +24,9 @@ namespace {
 constexpr std::size_t kLeast = 32, kMost = 256;  // rows on either side
 constexpr std::size_t kFew = 16;      // of those: in them the training itself changes little
 constexpr double kApartErrors = 7.0;  // standard errors between their means
-// Either side has about one mean from end to end: its halves differ by this part of the difference.
-constexpr double kHalves = 0.35;
-constexpr double kShare = 0.7;   // of it lies between kFew rows and those before
+constexpr double kShare = 0.7;        // of it lies between kFew rows and those before
 constexpr double kNearly = 0.8;  // of the errors of the clearest line: those that may be the first
-constexpr std::size_t kMostRowsOfRank = 500'000;  // of a rank
-constexpr std::int64_t kNear = 16;                // steps
-
-// Of a line on a rank; of several calls in a step the mean.
-struct Sample {
-  std::int64_t step;
-  std::uint64_t seq;
-  std::int32_t restart;
-  std::int32_t calls;
-  std::array<float, 2> numbers;  // by measure
-};
-constexpr std::array kMeasures = {Measure::norm, Measure::mean};
-
-// The activations of one rank, by tensor.
-struct RankLines {
-  RankLines(int number, std::size_t tensors) : rank(number), lines(tensors), series(tensors) {}
-
-  int rank;  // -1: none
-  std::size_t rows = 0;
-  std::vector<std::vector<Sample>> lines;
-  std::vector<std::uint32_t> series;
-
-  void add(std::uint32_t tensor, const LineValue& value) {
-    std::vector<Sample>& line = lines[tensor];
-    if (!(value.norm > 0.0) || !std::isfinite(value.norm)) return;
-    const std::array<float, 2> numbers = {static_cast<float>(std::log(value.norm)),
-                                          static_cast<float>(value.mean)};
-    if (!line.empty() && line.back().step == value.place.step) {
-      Sample& last = line.back();
-      ++last.calls;
-      for (std::size_t i = 0; i < numbers.size(); ++i) {
-        last.numbers[i] += (numbers[i] - last.numbers[i]) / static_cast<float>(last.calls);
-      }
-      return;
-    }
-    if (rows++ >= kMostRowsOfRank) return;
-    series[tensor] = value.series;
-    line.push_back({value.place.step, value.place.seq, value.place.restart, 1, numbers});
-  }
-};
+constexpr std::int64_t kNear = 16;  // steps
 
 // Of two ranks and one line.
 struct Apart {
@@ -81,32 +41,6 @@ struct Apart {
   std::uint32_t series = 0;
   Measure measure = Measure::norm;
 };
-
-// Sums of what comes before each place, for means and variances of any part.
-class Sums {
- public:
-  void add(double number) {
-    sums_.push_back(sums_.back() + number);
-    squares_.push_back(squares_.back() + number * number);
-  }
-  double mean(std::size_t begin, std::size_t end) const {
-    return (sums_[end] - sums_[begin]) / static_cast<double>(end - begin);
-  }
-  double variance_of_mean(std::size_t begin, std::size_t end) const {
-    const auto count = static_cast<double>(end - begin);
-    const double middle = mean(begin, end);
-    const double squares = (squares_[end] - squares_[begin]) / count - middle * middle;
-    return std::max(squares, 0.0) / (count - 1.0);
-  }
-
- private:
-  std::vector<double> sums_ = {0.0}, squares_ = {0.0};
-};
-
-bool is_level(const Sums& sums, std::size_t begin, std::size_t end, double apart) {
-  const std::size_t middle = begin + (end - begin) / 2;
-  return std::abs(sums.mean(begin, middle) - sums.mean(middle, end)) <= kHalves * std::abs(apart);
-}
 
 // Where the difference of two lines changes most clearly. Errors below kApartErrors: nowhere.
 Apart apart_of(const std::vector<Sample>& one, const std::vector<Sample>& other,
@@ -129,13 +63,9 @@ Apart apart_of(const std::vector<Sample>& one, const std::vector<Sample>& other,
   for (std::size_t at = kLeast; at + kLeast <= pairs.size(); ++at) {
     const std::size_t begin = at - std::min(at, kMost), end = std::min(pairs.size(), at + kMost);
     const double before = difference.mean(begin, at), after = difference.mean(at, end);
-    const double error =
-        std::sqrt(difference.variance_of_mean(begin, at) + difference.variance_of_mean(at, end));
-    const double apart = after - before;
-    // Numbers that are all alike, but for the rounding of their float32.
-    const double errors = std::abs(apart) / std::max(error, 1e-6);
+    const double apart = after - before, errors = difference.errors_between(begin, at, end);
     if (errors < std::max(kApartErrors, found.errors)) continue;
-    if (!is_level(difference, begin, at, apart) || !is_level(difference, at, end, apart)) continue;
+    if (!difference.is_level(begin, at, apart) || !difference.is_level(at, end, apart)) continue;
     const double jump = difference.mean(at, at + kFew) - difference.mean(at - kFew, at);
     if (jump / apart < kShare) continue;
     const auto change = [&](const Sums& of) {

@@ -86,7 +86,7 @@ class GrowingDiagnosis {
 //   "checked"      {check: times}
 //   "evidence"     {check: {evidence: times}}
 //   "not_checked"  [{"check", "why"}]
-//   "left_history" null or L with "others", [L, ...]
+//   "left_history" null or L with "others", [L, ...], and "less_clear", as "next" of L
 //   "restarts"     [{"restart", "verdict": null or F}], where all of them were asked for.
 // L has the keys "step", "restart", "rank", "kind", "name", "chunk", "element", "norm", "before",
 // "measure", "unusual", "again", "beside", "stays", "apart", "lines", "module", "next", "loss".

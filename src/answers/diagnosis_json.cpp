@@ -44,6 +44,15 @@ nlohmann::ordered_json json_of(const Diagnosis& diagnosis, const Finding& one) {
   return out;
 }
 
+nlohmann::ordered_json json_of(const std::vector<Series>& lines) {
+  auto out = nlohmann::ordered_json::array();
+  for (const Series& one : lines) {
+    out.push_back(
+        {{"kind", one.kind}, {"name", one.name}, {"chunk", one.chunk}, {"element", one.element}});
+  }
+  return out;
+}
+
 nlohmann::ordered_json json_of(const LeftStep& left) {
   nlohmann::ordered_json out;
   out["step"] = left.row.step;
@@ -64,11 +73,7 @@ nlohmann::ordered_json json_of(const LeftStep& left) {
   out["apart"] = number(left.apart);
   out["lines"] = left.lines;
   out["module"] = left.module;
-  out["next"] = nlohmann::ordered_json::array();
-  for (const Series& one : left.next) {
-    out["next"].push_back(
-        {{"kind", one.kind}, {"name", one.name}, {"chunk", one.chunk}, {"element", one.element}});
-  }
+  out["next"] = json_of(left.next);
   out["loss"] = nullptr;
   if (left.loss) {
     out["loss"] = {{"name", left.loss->name},
@@ -83,6 +88,7 @@ nlohmann::ordered_json json_of(const LeftHistory& left) {
   nlohmann::ordered_json out = json_of(static_cast<const LeftStep&>(left));
   out["others"] = nlohmann::ordered_json::array();
   for (const LeftStep& one : left.others) out["others"].push_back(json_of(one));
+  out["less_clear"] = json_of(left.less_clear);
   return out;
 }
 

@@ -71,6 +71,8 @@ struct LeftStep {
 
 struct LeftHistory : LeftStep {
   std::vector<LeftStep> others = {};  // steps in which lines did so, too, ascending
+  // Where `before` is Unmoved::forward: inputs and activations that changed by less, all the same.
+  std::vector<Series> less_clear = {};
 };
 
 // The steps in which lines left their histories, over ranks. A finding of a step, or of the 16

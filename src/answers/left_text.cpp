@@ -155,9 +155,15 @@ std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
   }
   if (left.loss) text += "\n  " + loss_text(*left.loss);
   if (left.before == Unmoved::forward) {
-    text +=
-        "\n  no input and no activation changed as clearly: the loss may be another one, or its "
-        "targets, or inputs that do not belong together";
+    text += "\n  no input and no activation changed as clearly";
+    if (left.less_clear.empty()) {
+      text +=
+          ": the loss may be another one, or its targets, or inputs that do not belong together";
+    }
+    for (const Series& series : left.less_clear) {
+      text += (&series == &left.less_clear.front() ? "; by less did " : ", ") +
+              line_text(diagnosis, series);
+    }
   }
   if (left.beside >= 0) {
     text += "\n  rank " + std::to_string(left.row.rank) +

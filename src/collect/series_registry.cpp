@@ -76,8 +76,11 @@ std::optional<Range> checked_range(const Series& series) {
 
 }  // namespace
 
-SeriesRegistry::Masks SeriesRegistry::masks_of(std::string_view kind) {
-  if (kind == kind::kActv) return Masks::of_activation;
+SeriesRegistry::Masks SeriesRegistry::masks_of(const Series& series) {
+  const std::string_view kind = series.kind;
+  if (kind == kind::kActv) {
+    return series.element.starts_with("input") ? Masks::of_module_input : Masks::of_activation;
+  }
   if (kind == kind::kInput) return Masks::of_input;
   const bool is_weight = kind == kind::kParamOrigin || kind == kind::kParamUpdated ||
                          kind == kind::kBuffer;  // as a mask of attention
@@ -132,7 +135,7 @@ SeriesId SeriesRegistry::put(std::string key, const Series& series) {
   }
   Entry& fresh = entry(static_cast<SeriesId>(id));
   fresh.series = series;
-  fresh.masks = masks_of(series.kind);
+  fresh.masks = masks_of(series);
   fresh.checked = checked_range(series);
   ids_.emplace(std::move(key), static_cast<SeriesId>(id));  // the last that may fail
   size_.store(id + 1, std::memory_order_release);
@@ -164,11 +167,13 @@ std::uint32_t SeriesRegistry::mask_flags(SeriesId id, const RowState& state, std
   const bool is_infinite = state.nans == 0 && (state.neg_infs | state.pos_infs) != 0;
   const bool is_input = known.masks == Masks::of_input;
   if (is_input && is_infinite && state.pos_infs == 0) return flag::kMasked;
-  const bool is_masked = is_input ? state.non_finite() : is_infinite;
+  const bool is_of_module = known.masks == Masks::of_module_input;
+  const bool is_masked = is_input || is_of_module ? state.non_finite() : is_infinite;
   const bool may_begin = is_masked && known.masks != Masks::of_weight;
   std::int64_t from = known.masked_from.load(std::memory_order_relaxed);
   if (from == kNoRow || (from == kNever && may_begin)) {
-    const std::int64_t first = known.masks == Masks::of_activation ? kAlways : window;
+    const bool is_meant = known.masks == Masks::of_activation || (is_of_module && is_infinite);
+    const std::int64_t first = is_meant ? kAlways : window;
     const std::int64_t now = !is_masked ? kNever : from == kNoRow ? first : window;
     if (known.masked_from.compare_exchange_strong(from, now, std::memory_order_relaxed)) from = now;
   }

@@ -68,9 +68,10 @@ class SeriesRegistry final : public SeriesTable {
   // In the place of a window: no row yet, rows without a mask alone, masked from the first row on.
   static constexpr std::int64_t kNoRow = -3, kNever = -2, kAlways = -1;
   // What may be no fault. It is infinities of an activation, and of a weight that has them from its
-  // first row on. Of an input it is whatever is not finite.
-  enum class Masks : std::uint8_t { none, of_activation, of_input, of_weight };
-  static Masks masks_of(std::string_view kind);
+  // first row on. Of what the model or a module is given it is whatever is not finite: NaN may
+  // stand for what is missing.
+  enum class Masks : std::uint8_t { none, of_activation, of_input, of_module_input, of_weight };
+  static Masks masks_of(const Series& series);
   struct Entry {
     Series series;
     Masks masks = Masks::none;

@@ -311,10 +311,11 @@ class Inputs {
   }
   // Calls in a row that were given what should be new.
   struct Run {
-    std::int64_t length = 0;
-    std::int64_t step = 0;  // of the first
+    std::int64_t length = 0, step = 0;  // the step of the first
     bool follows_new = false;
     bool is_beside_new = false;  // another forward of its steps was given a new batch
+    bool is_over_steps = false;  // a batch of an earlier step is among them
+    bool is_said = false;
   };
   // Runs of one length, the first of which was certain.
   struct Regular {

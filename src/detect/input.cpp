@@ -179,7 +179,7 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, bool is_besid
     }
   };
   if (ago != 1) {
-    const bool was_chance = stream.run.follows_new && stream.run.length < kCertain;
+    const bool was_chance = stream.run.follows_new && !stream.run.is_said;
     if (stream.run.length > 0 && was_chance) notice(stream.run.step, kAgain);
     end_run(stream, call.rank, report);
   }
@@ -194,16 +194,19 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, bool is_besid
     const bool follows_new = number >= kNew && stream.closest > kNew;
     if (stream.run.length++ == 0) stream.run = {1, step, follows_new};
     stream.run.is_beside_new |= is_beside_new;
+    // A closure may be called again and again in one step.
+    stream.run.is_over_steps |= before->step != step;
     // A fixed batch beside new ones is no loader that is stuck.
     const bool is_certain = !stream.run.is_beside_new;
-    if (stream.run.follows_new && stream.run.length == kCertain) {
+    if (stream.run.follows_new && stream.run.length >= kCertain && stream.run.is_over_steps &&
+        !std::exchange(stream.run.is_said, true)) {
       report.add(stream.run.step, {call.rank}, is_certain,
                  std::string(kAgain) + std::string(kEachCall));
     }
     Regular& regular = stream.regular;
     if (stream.run.length == regular.length + 1) regular.beyond = step;
-    if (regular.times >= kRegular && stream.run.length == regular.length + kCertain &&
-        !std::exchange(regular.is_said, true)) {
+    if (regular.times >= kRegular && stream.run.length >= regular.length + kCertain &&
+        stream.run.is_over_steps && !std::exchange(regular.is_said, true)) {
       report.add(regular.beyond, {call.rank}, is_certain,
                  std::string(kAgain) + ", more often than at other times");
     }

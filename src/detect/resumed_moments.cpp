@@ -110,9 +110,34 @@ std::string ResumedMoments::source(const Window& window, const Apart& all) const
   return "";
 }
 
+// As where the state of an optimizer is loaded in the dtype of its parameters.
+void ResumedMoments::check_dtypes(const Window& window, std::int32_t rank, Findings& found) const {
+  std::vector<std::uint32_t> tensors;
+  std::string dtypes;
+  for (const Observation& left : earlier_->left.all()) {
+    const bool is_moment =
+        left.quantity == Quantity::exp_avg || left.quantity == Quantity::exp_avg_sq;
+    if (left.rank != rank || !is_moment) continue;
+    const Observation* const now = window.now.find(left.tensor, left.quantity, rank);
+    if (now == nullptr || now->dtype == left.dtype) continue;
+    if (tensors.empty()) {
+      dtypes = std::string(dtype_name(now->dtype)) + ", which were in " +
+               std::string(dtype_name(left.dtype));
+    }
+    if (std::ranges::find(tensors, left.tensor) == tensors.end()) tensors.push_back(left.tensor);
+  }
+  if (tensors.empty()) return;
+  Finding one = window.finding(Check::config, Stage::start, rank, std::move(tensors));
+  one.certain = false;
+  one.text = "this start goes on with the weights that restart " +
+             std::to_string(earlier_->left.restart) + " left, but with moments in " + dtypes;
+  found.add(std::move(one));
+}
+
 void ResumedMoments::compare(const Window& window, Findings& found) {
   for (const std::int32_t rank : window.ranks) {
     if (!goes_on(window, rank)) continue;
+    check_dtypes(window, rank, found);
     const Apart all = apart(window, rank, found);
     if (all.moments.empty()) continue;
     const MomentRows& first = all.moments.front();

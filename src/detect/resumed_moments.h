@@ -42,6 +42,7 @@ class ResumedMoments {
   Apart apart(const Window& window, std::int32_t rank, Findings& found) const;
   // Where they come from, as far as that can be told.
   std::string source(const Window& window, const Apart& all) const;
+  void check_dtypes(const Window& window, std::int32_t rank, Findings& found) const;
   void compare(const Window& window, Findings& found);
   void confirm(const Window& window, Findings& found);
 

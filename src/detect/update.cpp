@@ -69,7 +69,8 @@ double of_corrections_in_float32(const DeclaredGroup& group, std::int64_t steps)
 std::optional<Distance> distance_of_formula(const Step& step, const DeclaredGroup& group,
                                             double error) {
   const auto lr = value_of(group, "lr");
-  const bool is_of_sgd = is_sgd(group);
+  // The formula is known: keys that a schedule or the program adds change nothing.
+  const bool is_of_sgd = group.contains("dampening");
   const bool is_nesterov = is_of_sgd && is_set(group, "nesterov");
   std::vector<const Observation*> all = {step.before, step.after, step.update};
   if (is_nesterov) all.push_back(step.gradient);

@@ -318,11 +318,13 @@ TEST(Collector, AMaskIsNotBad) {
   const float kNan = std::numeric_limits<float>::quiet_NaN();
   const Vector finite({1.0F, 2.0F}), masked({3.0F, -kInf}), added({0.0F, -kInf}),
       nothing({-kInf, -kInf}), both({kInf, -kInf}), nan({kNan, -kInf});
-  const auto flags_of = [&](const char* kind, const std::vector<const Vector*>& values) {
+  const auto flags_of = [&](const char* kind, const std::vector<const Vector*>& values,
+                            const char* element = "output") {
     Fixture f;
     f.collector.set_limit(100.0);
     Series series = named("attention.mask");
     series.kind = kind;
+    series.element = element;
     const SeriesId id = f.collector.series().add(series);
     for (const Vector* value : values) {  // nullptr: a step
       if (value == nullptr) {
@@ -360,6 +362,12 @@ TEST(Collector, AMaskIsNotBad) {
   }
   EXPECT_EQ(flags_of("input", {&finite, &nan, nullptr, &nan, &finite})[1], kFirst);
   EXPECT_EQ(flags_of("input", {&nan, nullptr, &nan})[1], flag::kMasked);
+  EXPECT_EQ(flags_of("actv", {&masked, &nan}, "input.0")[1], flag::kMasked);
+  EXPECT_EQ(flags_of("actv", {&finite, &nan, nullptr, &nan}, "input.0"),
+            (Flags{0, kFirst, flag::kMasked}));
+  EXPECT_EQ(flags_of("actv", {&nan, nullptr, &nan, &masked}, "input.0"),
+            (Flags{kFirst, flag::kMasked, flag::kMasked}));
+  EXPECT_EQ(flags_of("actv", {&finite, &masked}, "input.0"), (Flags{0, kFirst}));
   EXPECT_EQ(flags_of("actv_grad", {&masked}), (Flags{kBad}));
   EXPECT_EQ(flags_of("grad_reduced", {&masked}), (Flags{kBad}));
 }

@@ -283,6 +283,20 @@ TEST_F(InputRows, MicroStepsOfAStepAreCalls) {
   EXPECT_TRUE(found()[0].certain);
 }
 
+// As where LBFGS comes behind Adam: its closure has the batch of the step, more or less often.
+TEST_F(InputRows, ABatchThatIsGivenAgainWithinItsStepAloneIsNoticedOnce) {
+  for (std::uint64_t i = 0; i < 14; ++i) take(i);
+  for (std::uint64_t i = 14; i < 40; ++i) {
+    for (std::int32_t accum = 0; accum < 6 + static_cast<std::int32_t>(i % 3); ++accum) {
+      give(0, {i}, 0, accum);
+    }
+    end_step();
+  }
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found()[0].step, 14);
+  EXPECT_FALSE(found()[0].certain);
+}
+
 TEST_F(InputRows, AnEditMayGoBackInTheDataAndAnotherStartMayHaveOthers) {
   for (std::uint64_t i = 0; i < 20; ++i) take(i);
   engine.announce_edit(0, 0, seq_ + 1);

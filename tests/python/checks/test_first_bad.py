@@ -256,6 +256,39 @@ def test_a_model_may_be_given_nan_for_what_is_missing(tmp_path, capfd):
     assert verdict["stage"] != "input"
 
 
+class Imputer(nn.Module):
+    def forward(self, x):
+        return torch.where(x.isnan(), torch.zeros(()), x)
+
+
+@pytest.mark.parametrize("begins", [0, 3])
+@pytest.mark.parametrize("poison_at", [99, 5])
+def test_a_module_may_fill_in_what_is_missing(tmp_path, begins, poison_at):
+    """What modules are given has the NaN, too, and what comes out of them has none."""
+    model = nn.Sequential(Imputer(), nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    how = {"checks": True, "kinds": ["grads", "activations"], "every": 1}
+    with trainmon.watch(model, optimizer, out=tmp_path, **how):
+        for step in range(8):
+            batch = torch.randn(3, 4)
+            if step >= begins:
+                batch[step % 3, 2] = math.nan
+            if step == poison_at:
+                with torch.no_grad():
+                    model[1].weight[0, 0] = math.nan
+            model(batch).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    found = trainmon.first_bad(tmp_path)
+    answer = trainmon.diagnose(tmp_path)
+    if poison_at == 99:
+        assert found is None and answer["verdict"] is None
+        (one,) = answer["findings"]
+        assert (one["step"], one["stage"], one["certain"]) == (begins, "input", False)
+    else:
+        assert found.step == answer["verdict"]["step"] == 5 and found.name == "1.weight"
+
+
 class NotAllowed(nn.Module):
     """Infinities that are meant: of a weight, of distances, of what a minimum passes over."""
 

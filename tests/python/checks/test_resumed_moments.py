@@ -69,6 +69,58 @@ def test_moments_loaded_in_another_order_are_noticed(tmp_path, has_checks):
     ), one
 
 
+class HalfWeights(Training):
+    """Weights in bfloat16, whose optimizer keeps moments in float32 and does not load them so."""
+
+    class Optimizer(torch.optim.Optimizer):
+        def __init__(self, parameters, lr):
+            super().__init__(parameters, {"lr": lr})
+
+        @torch.no_grad()
+        def step(self):
+            for weight in self.param_groups[0]["params"]:
+                state, gradient = self.state[weight], weight.grad.float()
+                if not state:
+                    state["exp_avg"] = torch.zeros_like(gradient)
+                    state["exp_avg_sq"] = torch.zeros_like(gradient)
+                state["step"] = state.get("step", 0) + 1
+                state["exp_avg"].lerp_(gradient.to(state["exp_avg"].dtype), 0.1)
+                state["exp_avg_sq"].lerp_(gradient.square().to(state["exp_avg_sq"].dtype), 0.01)
+                moved = state["exp_avg"].float() / (state["exp_avg_sq"].float().sqrt() + 1e-8)
+                weight -= self.param_groups[0]["lr"] * moved.to(weight.dtype)
+
+    def __init__(self):
+        super().__init__(self.Optimizer)
+        self.model.bfloat16()
+
+    def run(self, out, steps, state=None, has_checks=True):
+        self.model.register_forward_pre_hook(lambda _, args: args[0].bfloat16())
+        return super().run(out, steps, state, has_checks)
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_moments_loaded_in_another_dtype_are_noticed(tmp_path, is_restored):
+    state = HalfWeights().run(tmp_path / "run", range(SAVED + 1))
+    again = HalfWeights()
+    load = again.load
+
+    def restored(state):
+        load(state)
+        for one in again.optimizer.state.values():
+            one.update(exp_avg=one["exp_avg"].float(), exp_avg_sq=one["exp_avg_sq"].float())
+
+    again.load = restored if is_restored else load
+    again.run(tmp_path / "run", range(SAVED, SAVED + STEPS), state)
+    found = trainmon.diagnose(str(tmp_path / "run"))["findings"]
+    of_dtypes = [
+        one for one in found if "moments in bfloat16, which were in float32" in one["text"]
+    ]
+    assert len(of_dtypes) == (0 if is_restored else 1), found
+    for one in of_dtypes:
+        assert (one["check"], one["step"], one["restart"]) == ("config", SAVED, 1)
+        assert len(one["tensors"]) == 8 and not one["certain"]
+
+
 def test_moments_that_begin_at_zero_are_noticed(tmp_path):
     def clear(state):
         for one in state[1]["state"].values():

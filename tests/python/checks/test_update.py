@@ -365,3 +365,36 @@ def test_quotients_of_float16_are_not_checked(tmp_path):
     whys = [one["why"] for one in trainmon.diagnose(str(tmp_path / "adam"))["not_checked"]]
     assert any("divisor of float16" in why for why in whys)
     assert trainmon.diagnose(str(tmp_path / "sgd"))["evidence"]["update"] == {"sketches": 8}
+
+
+@pytest.mark.parametrize("begins", [0, 12])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("how", ["OneCycleLR", "SWALR", "a key of the program"])
+def test_keys_that_a_schedule_adds_to_the_groups_of_sgd(tmp_path, how, momentum, begins):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 8))
+    nesterov = momentum > 0.0
+    optimizer = optim.SGD(
+        model.parameters(), 0.01, momentum=momentum, nesterov=nesterov, weight_decay=0.01
+    )
+    schedule = None
+    with trainmon.watch(model, optimizer, checks=True, every=1, out=tmp_path):
+        for step in range(30):
+            if step == begins and how == "OneCycleLR":
+                schedule = optim.lr_scheduler.OneCycleLR(
+                    optimizer, 0.05, total_steps=31, cycle_momentum=nesterov
+                )
+            elif step == begins and how == "SWALR":
+                schedule = optim.swa_utils.SWALR(optimizer, swa_lr=0.02)
+            elif step == begins:
+                optimizer.param_groups[0]["lr_scale"] = 1.0
+            optimizer.zero_grad()
+            model(torch.randn(24, 8)).square().mean().backward()
+            optimizer.step()
+            if schedule is not None:
+                schedule.step()
+    found = trainmon.diagnose(tmp_path)
+    assert found["checked"]["update"] == 30 * 4
+    assert [
+        one for one in found["findings"] if one["check"] == "update" and "move" in one["text"]
+    ] == []
+    assert found["verdict"] is None

@@ -280,3 +280,34 @@ def test_random_ids_are_nothing(tmp_path):
     random = np.random.default_rng(5)
     words = random.integers(0, 5000, (STEPS, 64))
     assert left_of(tmp_path / "run", lambda step: [("actv", "t", "input.0", words[step])]) is None
+
+
+@pytest.mark.parametrize("how", ["at once", "bit by bit", "earlier", "not"])
+def test_what_changed_by_less_in_that_step_is_named(tmp_path, how):
+    """The mean of an activation is off by two in a hundred: alone it tells nothing, in a known step it does."""
+    random = noisy()
+
+    def moved(step):
+        if how == "bit by bit":
+            return 1 + 0.002 * max(0, step - BEGIN)
+        begin = {"at once": BEGIN, "earlier": BEGIN - 12, "not": STEPS}[how]
+        return 1.02 if step >= begin else 1.0
+
+    def rows(step):
+        for name in ("stem", "block", "head"):
+            factor = moved(step) if name == "block" else 1.0
+            yield "actv", name, "output", np.full(3, factor * next(random) ** 0.1)
+        for name in ("head", "block"):
+            far = 5.0 if step >= BEGIN else 1.0
+            yield "actv_grad", name, "output", np.full(3, far * next(random))
+
+    out = tmp_path / "run"
+    found = left_of(out, rows)
+    assert (found["step"], found["kind"], found["name"]) == (BEGIN, "actv_grad", "head")
+    named = [(one["kind"], one["name"]) for one in found["less_clear"]]
+    assert named == ([("actv", "block")] if how == "at once" else [])
+    said = command("diagnose", out).stdout
+    assert ("; by less did actv block output\n" in said) == bool(named)
+    assert ("the loss may be another one" in said) != bool(named)
+    page, _ = report(out, tmp_path / "page.html")
+    assert page.report["diagnosis"]["left_history"] == found

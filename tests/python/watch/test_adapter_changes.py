@@ -265,6 +265,30 @@ def test_containers_that_hold_themselves_and_those_nobody_can_look_into(tmp_path
 
 
 @versions.since((2, 3), "swapping tensors in a conversion")
+def test_an_optimizer_made_anew_behind_a_conversion_that_swaps_tensors(tmp_path):
+    """The hooks that see a backward left with the contents."""
+    model, optimizer = two_layers()
+    monitor = trainmon.watch(model, optimizer, out=tmp_path)
+    norms = []
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        for step in range(5):
+            if step == 2:
+                optimizer.zero_grad()
+                model.double().float()
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            train_step(model, optimizer, torch.ones(2, 3) * step)
+            norms.append(float(next(model.parameters()).grad.double().norm()))
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    healthy(monitor)
+    name = next(iter(dict(model.named_parameters())))
+    read = trainmon.read(tmp_path, kinds="grad_reduced", include=name)
+    assert list(read["step"]) == [0, 1, 2, 3, 4]
+    assert list(read["norm"]) == pytest.approx(norms)
+
+
+@versions.since((2, 3), "swapping tensors in a conversion")
 def test_a_conversion_that_swaps_tensors(tmp_path):
     results = []
     torch.__future__.set_swap_module_params_on_conversion(True)

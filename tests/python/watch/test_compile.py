@@ -770,6 +770,30 @@ def test_compiled_autograd_with_one_graph(tmp_path, asked, backend):
         assert facts["not_covered"]["grad_unreduced"].startswith("compiled autograd")
 
 
+@pytest.mark.skipif(TORCH < (2, 5), reason="compiled_autograd._enable came with torch 2.5")
+@pytest.mark.parametrize("forward", ["loss", "model", "parts"])
+def test_compiled_autograd_where_no_forward_begins_outside(tmp_path, forward):
+    """The model is called inside compiled code, or only its parts are."""
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    whole = torch.compile(backend="eager", fullgraph=True)
+    loss_of = {
+        "loss": whole(lambda x: model(x).square().mean()),
+        "model": lambda x: torch.compile(model, backend="eager")(x).square().mean(),
+        "parts": lambda x: model[2](model[1](model[0](x))).square().mean(),
+    }[forward]
+    with trainmon.watch(model, optimizer, out=tmp_path) as monitor:
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = loss_of(torch.randn(5, 8))
+            with torch._dynamo.compiled_autograd._enable(whole):
+                loss.backward()
+            optimizer.step()
+        healthy(monitor)
+    assert list(trainmon.read(tmp_path, include="0.weight")["step"]) == [0, 1, 2]
+
+
 def test_gradients_of_inputs_in_a_compiled_backward(tmp_path):
     """Hooks are handed a list there, and elsewhere a tuple."""
     compiled_autograd = torch._dynamo.compiled_autograd

@@ -45,8 +45,8 @@ def why_left_out(is_asked: bool) -> str:
 
 class InGraphs:
     """Hooks on tensors that compiled autograd has as nodes of its graph. Else it would have to look into
-    them, which it cannot, and with fullgraph=True it raises then. By a private table of Dynamo, which may
-    come to be loaded later. The table has ids, so it has them while their hooks live."""
+    them, which it cannot, and with fullgraph=True it raises then. By a private table of Dynamo, which torch
+    loads with the first optimizer, or later. The table has ids, so it has them while their hooks live."""
 
     def __init__(self):
         self.hooks: dict[int, weakref.ref] = {}  # by id
@@ -61,9 +61,11 @@ class InGraphs:
         return self._table() is not None
 
     def add(self, hook) -> None:
+        """At once where it can be: no forward may begin outside of compiled code before a backward."""
         key = id(hook)
         self.hooks[key] = weakref.ref(hook, lambda _: self._forget(key))
         self.untold.add(key)
+        self.tell()
 
     def remove(self, hook) -> None:
         self._forget(id(hook))

@@ -65,6 +65,9 @@ class Replaced:
             self._steps_beside(adapter, optimizer)
             return
         steps = adapter.steps[index]
+        # A backward is seen by hooks on parameters, which leave with a content that torch swaps.
+        lost_hook, shared = adapter.registry.lost_hook, self._others[id(optimizer)][4]
+        steps.pending = steps.pending or any(lost_hook(one.tensor) for one in shared)
         if not (steps.pending or callable(closure_of(args, kwargs))):
             return
         self._new = weakref.ref(optimizer), index, type(steps.optimizer).__name__
