@@ -35,6 +35,8 @@ struct FirstBad {
   bool follows_gap = false;
   // It is a gradient of a try that was left out, and the training goes on with the same step.
   bool was_left_out = false;
+  // It came with the data, and what comes behind the forward of its step is recorded and finite.
+  bool is_filled_in = false;
   struct OfRestart {
     ReadRow row;
     Series series;

@@ -43,6 +43,7 @@ Finding finding_of(const FirstBad& bad, std::uint32_t tensor,
   // A loss scaler makes and drops such gradients as its way of working, be it the training's own.
   const bool is_routine = bad.row.fate == Fate::skipped && is_gradient(bad.series.kind);
   one.certain = !is_routine || (bad.row.loss_scale == 1.0 && !bad.was_left_out);
+  if (bad.is_filled_in) one.certain = false;
   one.text = bad.came_from.empty()
                  ? bad.series.kind + " has a NaN or an infinity"
                  : "a NaN or an infinity came from " + bad.came_from + ": " + bad.why;

@@ -14,6 +14,7 @@
 #include "answers/passed_losses.h"
 #include "answers/setting_changes.h"
 #include "base/parallel.h"
+#include "model/kinds.h"
 #include "read/bad_place.h"
 #include "read/merge_rows.h"
 #include "read/run_stream.h"
@@ -142,6 +143,7 @@ class Around {
       around_.local.add(is_bad(row), row.seq, series.name);
     }
     if (series.kind == kind::kActvGrad) around_.passed.add(is_bad(row), row.seq, series.name);
+    if (moment_of(series.kind) > 1) around_.behind.add(is_bad(row), row.seq, series.name);
   }
   const AroundBad& around() const { return around_; }
   std::vector<int> ranks() const { return {ranks_.begin(), ranks_.end()}; }
@@ -203,19 +205,22 @@ std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool 
       of_restarts.begin(), of_restarts.end(),
       [](const auto& a, const auto& b) { return a.second.place < b.second.place; });
   const BadRow first = beginning_of(run, earliest->second, look_again);
-  FirstBad bad{first.row, first.series, {}, "", "", "", {}, false, false, {}};
+  FirstBad bad{first.row, first.series, {}, "", "", "", {}, false, false, false, {}};
   bad.changes = setting_changes(run.declared, bad.row.restart, bad.row.rank, bad.row.step);
   Around seen(run, first);
   seen.add_settings(run.declared);
   look_again(bad.row.step, bad.row.restart, [&](const ReadRow& row) { seen.add(row); });
   bad.ranks = seen.ranks();
   bad.was_left_out = first.place.is_routine && seen.goes_on();
+  const AroundBad& around = seen.around();
+  bad.is_filled_in = bad.series.kind == kind::kInput && around.behind.rows > 0 &&
+                     around.behind.bad == 0 && std::isfinite(around.loss.value_or(0.0));
   bad.follows_gap = bad.row.step > 0;
   look_again(bad.row.step - 1, -1, [&](const ReadRow& row) {
     if (row.rank == bad.row.rank && row.step == bad.row.step - 1) bad.follows_gap = false;
   });
   if (is_whole) {
-    Origin origin = origin_of(bad.series.kind, seen.around());
+    Origin origin = origin_of(bad.series.kind, around);
     bad.came_from = std::move(origin.place);
     bad.why = std::move(origin.why);
     bad.module = std::move(origin.module);

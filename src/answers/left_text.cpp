@@ -161,7 +161,7 @@ std::string size_text(const Diagnosis& diagnosis, const LeftHistory& left) {
           ": the loss may be another one, or its targets, or inputs that do not belong together";
     }
     for (const Series& series : left.less_clear) {
-      text += (&series == &left.less_clear.front() ? "; by less did " : ", ") +
+      text += (&series == &left.less_clear.front() ? "; these changed by less: " : ", ") +
               line_text(diagnosis, series);
     }
   }

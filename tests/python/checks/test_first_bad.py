@@ -261,6 +261,30 @@ class Imputer(nn.Module):
         return torch.where(x.isnan(), torch.zeros(()), x)
 
 
+class Scaler(nn.Module):
+    def forward(self, x):
+        return (x - 1.0) / 2.0
+
+
+def test_a_module_may_pass_on_what_is_missing(tmp_path):
+    """One behind it fills it in: all gradients are finite, so it is not certain that it is a fault."""
+    model = nn.Sequential(Scaler(), Imputer(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    how = {"checks": True, "kinds": ["grads", "activations"], "every": 1}
+    with trainmon.watch(model, optimizer, out=tmp_path, **how):
+        for step in range(6):
+            batch = torch.randn(3, 4)
+            batch[1, 2] = math.nan if step >= 3 else 0.0
+            model(batch).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    answer = trainmon.diagnose(tmp_path)
+    assert answer["verdict"] is None
+    assert {(one["step"], one["stage"]) for one in answer["findings"]} == {(3, "input")}
+    found = trainmon.first_bad(tmp_path)
+    assert (found.step, found.came_from) == (3, "the data")
+
+
 @pytest.mark.parametrize("begins", [0, 3])
 @pytest.mark.parametrize("poison_at", [99, 5])
 def test_a_module_may_fill_in_what_is_missing(tmp_path, begins, poison_at):

@@ -307,7 +307,7 @@ def test_what_changed_by_less_in_that_step_is_named(tmp_path, how):
     named = [(one["kind"], one["name"]) for one in found["less_clear"]]
     assert named == ([("actv", "block")] if how == "at once" else [])
     said = command("diagnose", out).stdout
-    assert ("; by less did actv block output\n" in said) == bool(named)
+    assert ("; these changed by less: actv block output\n" in said) == bool(named)
     assert ("the loss may be another one" in said) != bool(named)
     page, _ = report(out, tmp_path / "page.html")
     assert page.report["diagnosis"]["left_history"] == found
