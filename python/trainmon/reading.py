@@ -246,7 +246,7 @@ def top(
 
     >>> worst = trainmon.top("trainmon_runs/local", count=1)[0]
     >>> worst.step, worst.kind, worst.element, worst.unusual
-    (12, 'actv', 'input.0', inf)
+    (12, 'actv', 'output', inf)
     >>> for row in trainmon.top(
     ...     "trainmon_runs/local", "count", 2, by="size", kinds="weights", steps=(0, 5)
     ... ):
