@@ -60,8 +60,8 @@ void explain_subcommand(const CLI::App& app, int argc, char** argv) {
 // A relative path says only "No such file" then, whatever it names.
 void tell_of_no_working_directory() {
   std::error_code error;
-  std::filesystem::current_path(error);
-  if (error) std::cerr << "trainmon: the working directory is gone: give whole paths\n";
+  if (!std::filesystem::current_path(error).empty()) return;
+  std::cerr << "trainmon: the working directory is gone: give whole paths\n";
 }
 
 int run(int argc, char** argv) {
