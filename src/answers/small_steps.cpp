@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kAround = 32;                   // steps that are read on either side
 constexpr std::size_t kFewestRows = 16, kWindow = 24;  // rows on either side
 constexpr double kClear = 8.0;                         // standard errors
-constexpr std::ptrdiff_t kOtherSteps = 8;              // on either side, that are no clearer
+constexpr std::size_t kOtherSteps = 8;                 // on either side, that are no clearer
 constexpr double kAsClear = 0.8;                       // of the clearest of them
 
 bool may_tell(const Series& series) {
@@ -23,9 +23,19 @@ bool may_tell(const Series& series) {
          series.kind == kind::kActv;
 }
 
-double errors_at(const Sums& sums, std::size_t at, std::size_t rows) {
-  if (at < kFewestRows || at + kFewestRows > rows) return 0.0;
-  return sums.errors_between(at - std::min(at, kWindow), at, std::min(rows, at + kWindow));
+// The numbers of a line on either side of a place, as far as they are looked at.
+struct Sides {
+  std::size_t begin, at, end;
+
+  bool has_enough() const { return at >= begin + kFewestRows && at + kFewestRows <= end; }
+};
+
+Sides sides_of(std::size_t at, std::size_t rows) {
+  return {at - std::min(at, kWindow), at, std::min(rows, at + kWindow)};
+}
+
+double errors_at(const Sums& sums, const Sides& sides) {
+  return sides.has_enough() ? sums.errors_between(sides.begin, sides.at, sides.end) : 0.0;
 }
 
 // A training that goes elsewhere from the step on changes its activations, too, and bit by bit.
@@ -33,17 +43,15 @@ bool has_step_at(const std::vector<Sample>& line, std::size_t measure, std::int6
   Sums sums;
   for (const Sample& one : line) sums.add(one.numbers[measure]);
   const auto first = std::ranges::lower_bound(line, step, {}, &Sample::step);
-  const auto at = static_cast<std::size_t>(first - line.begin());
-  const double errors = errors_at(sums, at, line.size());
+  const Sides sides = sides_of(static_cast<std::size_t>(first - line.begin()), line.size());
+  const double errors = errors_at(sums, sides);
   if (errors < kClear) return false;
-  const std::size_t begin = at - std::min(at, kWindow);
-  const std::size_t end = std::min(line.size(), at + kWindow);
+  const auto& [begin, at, end] = sides;
   const double apart = sums.mean(at, end) - sums.mean(begin, at);
   if (!sums.is_level(begin, at, apart) || !sums.is_level(at, end, apart)) return false;
-  for (std::ptrdiff_t off = -kOtherSteps; off <= kOtherSteps; ++off) {
-    const auto other =
-        static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, first - line.begin() + off));
-    if (errors < kAsClear * errors_at(sums, other, line.size())) return false;
+  // There are more rows on either side than the others are away.
+  for (std::size_t other = at - kOtherSteps; other <= at + kOtherSteps; ++other) {
+    if (errors < kAsClear * errors_at(sums, sides_of(other, line.size()))) return false;
   }
   return true;
 }
@@ -68,9 +76,10 @@ std::vector<Series> small_steps(const OpenedRun& run, ReadOptions options, const
   std::vector<std::pair<std::uint64_t, std::uint32_t>> found;  // by the order of a step
   for (std::size_t tensor = 0; tensor < rank.lines.size(); ++tensor) {
     const std::vector<Sample>& line = rank.lines[tensor];
-    const bool is_apart = std::ranges::any_of(kMeasures, [&](const Measure& one) {
-      return has_step_at(line, static_cast<std::size_t>(&one - kMeasures.data()), left.row.step);
-    });
+    bool is_apart = false;
+    for (std::size_t i = 0; i < kMeasures.size(); ++i) {
+      is_apart = is_apart || has_step_at(line, i, left.row.step);
+    }
     if (is_apart) found.emplace_back(line.front().seq, rank.series[tensor]);
   }
   std::ranges::sort(found);

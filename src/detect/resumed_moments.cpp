@@ -15,6 +15,10 @@ Check check_of(Quantity quantity) {
   return quantity == Quantity::exp_avg ? Check::exp_avg : Check::exp_avg_sq;
 }
 
+bool is_moment(const Observation& one) {
+  return one.quantity == Quantity::exp_avg || one.quantity == Quantity::exp_avg_sq;
+}
+
 // What tells Adam, AdamW, NAdam and RAdam apart.
 bool are_of_one_class(const DeclaredGroup& a, const DeclaredGroup& b) {
   return a.contains("amsgrad") == b.contains("amsgrad") &&
@@ -62,9 +66,7 @@ ResumedMoments::Apart ResumedMoments::apart(const Window& window, std::int32_t r
                                             Findings& found) const {
   Apart all;
   for (const Observation& now : window.now.all()) {
-    const bool is_moment =
-        now.quantity == Quantity::exp_avg || now.quantity == Quantity::exp_avg_sq;
-    if (now.rank != rank || !is_moment || !now.is_finite || now.is_before_step) continue;
+    if (now.rank != rank || !is_moment(now) || !now.is_finite || now.is_before_step) continue;
     const Observation* const before = earlier_->left.find(now.tensor, now.quantity, rank);
     const auto find = [&](Quantity quantity) {
       return window.now.find(now.tensor, quantity, rank);
@@ -115,9 +117,7 @@ void ResumedMoments::check_dtypes(const Window& window, std::int32_t rank, Findi
   std::vector<std::uint32_t> tensors;
   std::string dtypes;
   for (const Observation& left : earlier_->left.all()) {
-    const bool is_moment =
-        left.quantity == Quantity::exp_avg || left.quantity == Quantity::exp_avg_sq;
-    if (left.rank != rank || !is_moment) continue;
+    if (left.rank != rank || !is_moment(left)) continue;
     const Observation* const now = window.now.find(left.tensor, left.quantity, rank);
     if (now == nullptr || now->dtype == left.dtype) continue;
     if (tensors.empty()) {
