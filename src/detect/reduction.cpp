@@ -152,6 +152,7 @@ Scale common_scale(const std::vector<ScaledTensor>& all) {
   }
   std::ranges::sort(told, {}, &Scale::error);
   for (const Scale& best : told) {
+    if (!best.is_told()) continue;
     const auto agree = std::ranges::count_if(told, [&](const Scale& one) {
       return std::abs(one.factor - best.factor) <= one.error + best.error;
     });
@@ -181,7 +182,9 @@ std::vector<Scale> scales_of(std::vector<ScaledTensor> left) {
   std::vector<Scale> own;
   for (const ScaledTensor& one : left) {
     const Scale scale = own_scale(*one.reduced, *one.mean);
-    if (is_clipping(scale.factor)) own.push_back({scale.factor, 4.0 * scale.error});
+    if (scale.is_told() && is_clipping(scale.factor)) {
+      own.push_back({scale.factor, 4.0 * scale.error});
+    }
   }
   std::ranges::sort(own, {}, &Scale::error);
   if (own.size() > kMostTried) own.resize(kMostTried);

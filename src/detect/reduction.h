@@ -2,6 +2,7 @@
 // reduced ones may differ from them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -57,6 +58,8 @@ bool may_be_clipped_alone(const Observation& reduced, const Reduction& one);
 struct Scale {
   double factor = 1.0;
   double error = 0.0;
+  // One that may be 0 as well explains any gradient.
+  bool is_told() const { return error < std::abs(factor); }
 };
 bool is_clipping(double factor);
 

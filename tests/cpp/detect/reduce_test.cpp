@@ -108,61 +108,14 @@ TEST(Engine, AFactorOfAllGradientsThatVariesIsNoVerdict) {
   }
 }
 
-// Sums and norms of a sound step of two ranks in bfloat16, clipped by 0.79: seven sums are smaller
-// than their rounding, so only one tells the factor.
-TEST(Engine, ClippingThatNoSumTellsWellIsNoVerdict) {
-  struct Gradient {
-    std::int64_t count;
-    double local[2], norms[2], reduced, norm, absmax;
-  };
-  const std::vector<Gradient> all = {{16,
-                                      {0.0333709717, -0.0279331207},
-                                      {0.0140910476, 0.0188293937},
-                                      0.00220108,
-                                      0.0063719776,
-                                      0.003540039},
-                                     {128,
-                                      {-0.0726561546, -0.019112587},
-                                      {0.0406981753, 0.0345126376},
-                                      -0.036940247,
-                                      0.0199850937,
-                                      0.004699707},
-                                     {16,
-                                      {2.28881836e-05, 0.000129699707},
-                                      {0.0432165412, 0.0564970265},
-                                      6.1988831e-05,
-                                      0.0211503882,
-                                      0.0101928711},
-                                     {256,
-                                      {-0.000206157565, 6.67274e-05},
-                                      {0.0777652186, 0.0689081647},
-                                      5.9366226e-05,
-                                      0.0390513264,
-                                      0.0085449219},
-                                     {16,
-                                      {0.0254211426, -0.0178098679},
-                                      {0.0207143639, 0.0211816671},
-                                      0.00306618,
-                                      0.0074333107,
-                                      0.0036773682},
-                                     {16,
-                                      {-0.0034160614, 0.0171751976},
-                                      {0.0194347105, 0.0183759924},
-                                      0.00553322,
-                                      0.0086889679,
-                                      0.0044250488},
-                                     {4,
-                                      {-0.0710449219, 0.0661277771},
-                                      {0.0468168693, 0.0420986397},
-                                      -0.00189209,
-                                      0.0189862507,
-                                      0.0115966797},
-                                     {64,
-                                      {0.00225090981, -0.00747966766},
-                                      {0.159713641, 0.145284791},
-                                      -0.00205469,
-                                      0.0846325144,
-                                      0.0354003906}};
+// Sums and norms of a gradient of two ranks, and what it was reduced to in the end.
+struct Sums {
+  std::int64_t count;
+  double local[2], norms[2], reduced, norm, absmax;
+};
+
+// Of a step whose reduced gradients are the mean, and of one where they are what `all` says.
+Engine told_sums(const std::vector<Sums>& all, DType dtype) {
   std::vector<Tensor> tensors;
   for (std::size_t i = 0; i < all.size(); ++i) tensors.push_back({"t" + std::to_string(i), 0, 0});
   Engine engine(tensors, {0, 1});
@@ -180,12 +133,12 @@ TEST(Engine, ClippingThatNoSumTellsWellIsNoVerdict) {
       one.tensor = static_cast<std::uint32_t>(i);
       one.quantity = quantity;
       one.rank = rank;
-      one.dtype = DType::bfloat16;
+      one.dtype = dtype;
       one.is_replicated = quantity == Quantity::grad_reduced;
       evidence.add(one);
     };
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const Gradient& g = all[i];
+      const Sums& g = all[i];
       for (std::int32_t rank = 0; rank < 2; ++rank) {
         add(i, rank, Quantity::grad_unreduced, g.local[rank], g.norms[rank], 0.0123456);
         // Not clipped before: their mean.
@@ -197,7 +150,76 @@ TEST(Engine, ClippingThatNoSumTellsWellIsNoVerdict) {
     engine.take(std::move(evidence));
   }
   EXPECT_EQ(engine.findings().count_of(Check::reduce), 2 * 2 * std::ssize(all));
+  return engine;
+}
+
+// A sound step in bfloat16, clipped by 0.79: seven sums are smaller than their rounding, so only
+// one tells the factor.
+TEST(Engine, ClippingThatNoSumTellsWellIsNoVerdict) {
+  const std::vector<Sums> all = {{16,
+                                  {0.0333709717, -0.0279331207},
+                                  {0.0140910476, 0.0188293937},
+                                  0.00220108,
+                                  0.0063719776,
+                                  0.003540039},
+                                 {128,
+                                  {-0.0726561546, -0.019112587},
+                                  {0.0406981753, 0.0345126376},
+                                  -0.036940247,
+                                  0.0199850937,
+                                  0.004699707},
+                                 {16,
+                                  {2.28881836e-05, 0.000129699707},
+                                  {0.0432165412, 0.0564970265},
+                                  6.1988831e-05,
+                                  0.0211503882,
+                                  0.0101928711},
+                                 {256,
+                                  {-0.000206157565, 6.67274e-05},
+                                  {0.0777652186, 0.0689081647},
+                                  5.9366226e-05,
+                                  0.0390513264,
+                                  0.0085449219},
+                                 {16,
+                                  {0.0254211426, -0.0178098679},
+                                  {0.0207143639, 0.0211816671},
+                                  0.00306618,
+                                  0.0074333107,
+                                  0.0036773682},
+                                 {16,
+                                  {-0.0034160614, 0.0171751976},
+                                  {0.0194347105, 0.0183759924},
+                                  0.00553322,
+                                  0.0086889679,
+                                  0.0044250488},
+                                 {4,
+                                  {-0.0710449219, 0.0661277771},
+                                  {0.0468168693, 0.0420986397},
+                                  -0.00189209,
+                                  0.0189862507,
+                                  0.0115966797},
+                                 {64,
+                                  {0.00225090981, -0.00747966766},
+                                  {0.159713641, 0.145284791},
+                                  -0.00205469,
+                                  0.0846325144,
+                                  0.0354003906}};
+  const Engine engine = told_sums(all, DType::bfloat16);
   EXPECT_TRUE(engine.findings().all().empty()) << engine.findings().all().front().text;
+}
+
+// The sum of one gradient is nothing but rounding, as that of the bias in front of a softmax.
+TEST(Engine, ASumThatIsRoundingTellsNoFactor) {
+  const std::vector<Sums> all = {{16, {0.3, 0.1}, {0.4, 0.5}, 0.1, 0.2345, 0.1037},
+                                 {16, {0.5, 0.2}, {0.6, 0.5}, 0.21, 0.3217, 0.1037},
+                                 {64, {0.7, 0.3}, {0.6, 0.9}, 0.41, 0.5217, 0.1037},
+                                 {32, {0.2, 0.3}, {0.6, 0.7}, 0.19, 0.3819, 0.1037},
+                                 {4, {2e-9, -1.9e-9}, {0.1, 0.2}, 0.003, 0.1093, 0.1037}};
+  const Engine engine = told_sums(all, DType::float32);
+  ASSERT_FALSE(engine.findings().all().empty());
+  for (const Finding& one : engine.findings().all()) {
+    EXPECT_EQ(one.text.find("times the mean"), std::string::npos) << one.text;
+  }
 }
 
 TEST(Engine, AFactorAboveOneThatBeginsAndStaysIsCertain) {
