@@ -7,7 +7,7 @@
 namespace trainmon::detect {
 namespace {
 
-constexpr std::int64_t kStepsAlike = 8, kStepsChanged = 48;
+constexpr std::int64_t kStepsAlike = 8;
 
 // nullptr where the step before has none that this one can be compared with.
 const Observation* buffer_before(const Window& window, const Observation& one) {
@@ -35,14 +35,14 @@ void Buffers::check(const Window& window, Findings& found) {
 
 void Buffers::begin() {
   tensors_.clear();
-  for (auto& [place, buffer] : ranks_) buffer.still = 0;
+  for (auto& [place, buffer] : ranks_) buffer.changes.forget_still();
 }
 
 void Buffers::report(const Window& window, const Ended& ended, Findings& found) {
   for (const auto& [place, tensors] : ended) {
     Finding one = window.notice(Check::gap, Stage::forward, place.second, place.first, tensors);
     one.text = std::string(one.tensors.size() == 1 ? "the buffer does" : "the buffers do") +
-               " not change any more, and did in each of the " + std::to_string(kStepsChanged) +
+               " not change any more, and did in each of the " + std::to_string(SteadyChange::kChanged) +
                " steps before";
     found.add(std::move(one));
   }
@@ -81,19 +81,16 @@ void Buffers::check_change(const Window& window, const Observation& one, bool is
   OfRank& seen = ranks_[{one.rank, one.tensor}];
   const Observation* const before = buffer_before(window, one);
   if (before == nullptr) {
-    seen.still = 0;
+    seen.changes.forget_still();
     return;
   }
   if (are_equal(*before, one)) {
-    if (seen.still++ == 0) seen.since = window.now.step;
-    if (seen.still == kStepsAlike && seen.changed >= kStepsChanged &&
-        !std::exchange(seen.has_ended, true)) {
-      ended[{seen.since, one.rank}].push_back(one.tensor);
+    if (seen.changes.note_still(window.now.step) && !std::exchange(seen.has_ended, true)) {
+      ended[{seen.changes.since(), one.rank}].push_back(one.tensor);
     }
     return;
   }
-  const std::int64_t still = std::exchange(seen.still, 0);
-  seen.changed = still > 0 ? 1 : seen.changed + 1;
+  const std::int64_t still = seen.changes.note_change();
   if (still < kStepsAlike || std::exchange(seen.is_said, true) || is_told) return;
   Finding finding = window.finding(Check::gap, Stage::forward, one.rank, {one.tensor});
   finding.evidence = evidence_of_bits({before, &one});

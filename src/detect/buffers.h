@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "detect/checks.h"
+#include "detect/steady_change.h"
 
 namespace trainmon::detect {
 
@@ -25,9 +26,7 @@ class Buffers {
     bool is_said = false;
   };
   struct OfRank {
-    std::int64_t still = 0;    // steps in a row in which it did not change
-    std::int64_t since = 0;    // the first of them
-    std::int64_t changed = 0;  // steps in a row before in which it did
+    SteadyChange changes;
     bool is_said = false;
     bool has_ended = false;
   };

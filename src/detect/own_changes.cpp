@@ -8,9 +8,8 @@
 namespace trainmon::detect {
 namespace {
 
-constexpr std::size_t kChangesBefore = 16;                   // changes of one weight
-constexpr double kTimesLargest = 3.0;                        // times the largest of them
-constexpr std::int64_t kSteadyChanges = 48, kNoChanges = 8;  // steps in a row
+constexpr std::size_t kChangesBefore = 16;  // changes of one weight
+constexpr double kTimesLargest = 3.0;       // times the largest of them
 
 bool is_of_gradient(const Observation& one) {
   return one.quantity == Quantity::grad_reduced || one.quantity == Quantity::grad_unreduced;
@@ -50,15 +49,12 @@ void OwnChanges::check(const Window& window, Findings& found) {
     if (!is_told) continue;
     OfWeight& weight = weights_[{now.rank, now.tensor}];
     if (are_equal(*before, now)) {
-      if (weight.still++ == 0) weight.since = window.before->step;
-      if (weight.still == kNoChanges && weight.changed >= kSteadyChanges) {
-        ended[{weight.since, now.rank}].push_back(now.tensor);
-        weight.changed = 0;
+      if (weight.changes.note_still(window.before->step)) {
+        ended[{weight.changes.since(), now.rank}].push_back(now.tensor);
       }
       continue;
     }
-    if (std::exchange(weight.still, 0) > 0) weight.changed = 0;
-    ++weight.changed;
+    weight.changes.note_change();
     Linear change = now.linear(Evidence::sketches);
     change.add(-1.0, before->linear(Evidence::sketches));
     const double size = change.norm();
@@ -91,7 +87,7 @@ void OwnChanges::begin() {
   said_.clear();
   for (auto& [place, weight] : weights_) {
     weight.sizes.clear();
-    weight.still = 0;
+    weight.changes.forget_still();
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "detect/checks.h"
+#include "detect/steady_change.h"
 
 namespace trainmon::detect {
 
@@ -25,9 +26,7 @@ class OwnChanges {
  private:
   struct OfWeight {
     std::deque<double> sizes;  // of its last changes
-    std::int64_t changed = 0;  // steps in a row behind which it did
-    std::int64_t still = 0;    // steps in a row behind which it did not, after those
-    std::int64_t since = 0;    // the first of them
+    SteadyChange changes;      // behind a step
   };
   // Weights by the step and the rank that something began at.
   using Places = std::map<std::pair<std::int64_t, std::int32_t>, std::vector<std::uint32_t>>;
