@@ -42,8 +42,8 @@ void Buffers::report(const Window& window, const Ended& ended, Findings& found) 
   for (const auto& [place, tensors] : ended) {
     Finding one = window.notice(Check::gap, Stage::forward, place.second, place.first, tensors);
     one.text = std::string(one.tensors.size() == 1 ? "the buffer does" : "the buffers do") +
-               " not change any more, and did in each of the " + std::to_string(SteadyChange::kChanged) +
-               " steps before";
+               " not change any more, and did in each of the " +
+               std::to_string(SteadyChange::kChanged) + " steps before";
     found.add(std::move(one));
   }
 }
