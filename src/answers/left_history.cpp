@@ -102,7 +102,7 @@ Unmoved LeftSteps::unmoved_before(const Step& step, const Line& first) const {
   constexpr std::size_t kSeveral = 4;
   constexpr double kFar = 1.5;
   const auto& [left, series] = first;
-  if (!is_gradient(series->kind)) return Unmoved::unknown;
+  if (!is_gradient(series->kind) || left.measure >= Measure::rows) return Unmoved::unknown;
   if (has_rows_of(kind::kActv) && is_of_last_module(*series)) return Unmoved::forward;
   const double apart = std::abs(std::log(left.row.value / left.row.usual));
   const bool has_finding = std::ranges::any_of(

@@ -97,13 +97,18 @@ float LeftLines::Recent::gap_of_means(int rows, double errors, double factor) co
 }
 
 LeftLines::LeftLines(const std::vector<Series>& series)
-    : histories_(series), lines_(histories_.tensors().count), of_(lines_.size()) {
+    : histories_(series),
+      lines_(histories_.tensors().count),
+      of_(lines_.size()),
+      stopped_(series),
+      dtypes_(series) {
   std::map<std::pair<std::string_view, std::int32_t>, std::size_t> numbers;
   for (std::size_t i = 0; i < series.size(); ++i) {
     const std::string_view kind = series[i].kind;
     const auto known = std::ranges::find(kind_table(), kind, &Kind::name);
     Of& of = of_[tensors().of[i]];
     of.is_state = known != kind_table().end() && known->is_state;
+    of.is_own_state = is_own_state(series[i]);
     of.is_even = kind != kind::kParamOrigin && kind != kind::kUpdate && kind != kind::kParamUpdated;
     of.is_loss = kind == kLogged;
     of.is_input = kind == kind::kInput;
@@ -136,7 +141,10 @@ LeftLines::LeftLines(const std::vector<Series>& series)
 void LeftLines::add(const LineValue& value) {
   const RowPlace& row = value.place;
   const std::uint32_t tensor = tensors().of[value.series];
-  if (!value.largest) {
+  Line& line = lines_[tensor];
+  // What changes in each tenth step has one number for each of them.
+  const bool is_repeated = of_[tensor].is_own_state && value.norm == line.norm;
+  if (!value.largest && !is_repeated) {
     histories_.add(value.series, row.step, value.norm, row,
                    [&](const ClosedRow<RowPlace>& one) { note(tensor, one); });
   }
@@ -149,6 +157,8 @@ void LeftLines::add(const LineValue& value) {
   };
   add_to_each(shifting_, of_[tensor].shifting);
   add_to_each(swinging_, of_[tensor].swinging);
+  stopped_.add(value);
+  dtypes_.add(value);
   if (of_[tensor].gradients != 0) {
     Gradients& all = gradients_[of_[tensor].gradients - 1];
     if (all.last.step != row.step || all.last.restart != row.restart) all.close();
@@ -156,7 +166,6 @@ void LeftLines::add(const LineValue& value) {
     all.sum_sq += value.norm * value.norm;
     ++all.rows;
   }
-  Line& line = lines_[tensor];
   const bool is_behind_gap = line.stride.is_behind_gap(row.step);
   if (line.elements >= 0 && (line.elements != value.elements || is_behind_gap)) {
     line.has_changed = true;
@@ -167,6 +176,7 @@ void LeftLines::add(const LineValue& value) {
   line.series = value.series;
   line.elements = value.elements;
   line.step = row.step;
+  line.norm = value.norm;
   rank_ = row.rank;
 }
 
@@ -232,6 +242,10 @@ void LeftLines::Shifting::add(const LineValue& value) {
       return missing.add(value.place, *value.largest);
     case Measure::balance:
       return search.add(value.place, std::log(std::max(std::abs(value.mean), kBalanced)));
+    case Measure::rows:
+    case Measure::still:
+    case Measure::dtype:
+      return;  // of others
   }
 }
 
@@ -269,6 +283,12 @@ std::vector<LeftLines::LineShift> LeftLines::shifts_of_lines() const {
     const std::optional<Shift>& found = one.search.found();
     if (found) all.push_back({*found, one.series, one.measure, true});
   }
+  for (const auto& [shift, series, has_ended] : stopped_.found()) {
+    all.push_back({shift, series, has_ended ? Measure::rows : Measure::still, false});
+  }
+  for (const auto& [shift, series] : dtypes_.found()) {
+    all.push_back({shift, series, Measure::dtype, false});
+  }
   return all;
 }
 
@@ -278,6 +298,8 @@ void LeftLines::forget() {
     one = {.series = one.series, .measure = one.measure, .is_forward = one.is_forward};
   }
   for (Swinging& one : swinging_) one = {.series = one.series, .measure = one.measure};
+  stopped_.forget();
+  dtypes_.forget();
   std::ranges::fill(lines_, Line{});
   left_.clear();
 }

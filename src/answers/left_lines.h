@@ -12,8 +12,10 @@
 #include "answers/constants.h"
 #include "answers/history.h"
 #include "answers/line_value.h"
+#include "answers/other_dtypes.h"
 #include "answers/shift.h"
 #include "answers/spread.h"
+#include "answers/stopped_lines.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -25,6 +27,10 @@ enum class Measure : std::uint8_t {
   zeros,    // their share
   balance,  // the mean over the root mean square, where it was 0 but for rounding
   largest,  // of ids
+  // What is no matter of size.
+  rows,   // it has no more
+  still,  // the norm, which does not change any more
+  dtype,  // its number
 };
 
 // The histories of the norm of one rank's lines, and which lines left their own. They are far
@@ -114,6 +120,7 @@ class LeftLines {
     std::uint32_t series = 0;
     std::int64_t elements = -1;
     std::int64_t step = 0;
+    double norm = 0.0;
     Stride stride = {};
     std::size_t steps = 0;     // with so many elements, that many steps of its history
     std::size_t rows = 0;      // that are closed
@@ -124,6 +131,7 @@ class LeftLines {
   // What the kind of a tensor says.
   struct Of {
     bool is_state = false;  // which follows its gradient late
+    bool is_own_state = false;
     // A small gap is no chance where it is wider than the range before. Weights and their steps
     // follow the learning rate.
     bool is_even = false;
@@ -186,6 +194,8 @@ class LeftLines {
   std::vector<Gradients> gradients_;
   std::vector<Shifting> shifting_;
   std::vector<Swinging> swinging_;
+  StoppedLines stopped_;
+  OtherDtypes dtypes_;
   std::map<std::uint32_t, Left> left_;
   std::int32_t rank_ = 0;
 };

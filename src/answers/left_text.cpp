@@ -34,6 +34,9 @@ std::string plain_measure_of(const LeftStep& left) {
   if (left.series.kind == kLogged) return "value";
   if (left.measure == Measure::zeros) return "zeros";
   if (left.measure == Measure::largest) return "max";
+  if (left.measure == Measure::rows) return "rows";
+  if (left.measure == Measure::still) return "norm";
+  if (left.measure == Measure::dtype) return "dtype";
   if (left.measure != Measure::norm) return "mean";
   return left.series.kind == kind::kInputEntropy ? "entropy" : "norm";
 }
@@ -86,6 +89,27 @@ std::string spread_text(const LeftStep& left) {
          number_text(left.usual, 3);
 }
 
+// Of what is no matter of size.
+std::string change_text(const LeftStep& left) {
+  const auto longest = static_cast<std::int64_t>(left.usual);
+  const auto often = [&](const std::string& one) {
+    return (longest == 1 ? "in each " + one
+                         : "at least every " + grouped(longest) + " " + one + "s");
+  };
+  if (left.measure == Measure::dtype) {
+    const auto name = [](double number) {
+      return std::string(dtype_name(static_cast<DType>(number)));
+    };
+    return "it is " + name(left.norm) + " from here on, and was " + name(left.usual) + " before";
+  }
+  if (left.measure == Measure::still) {
+    return "its norm does not change any more, and did so " + often("row") + " before";
+  }
+  return (left.series.kind == kind::kActvGrad ? "no gradient reaches it from here on, and one did "
+                                              : "it is not there from here on, and was ") +
+         often("step") + " of its module before";
+}
+
 std::string beside_text(const LeftStep& left) {
   const auto number = [&](double of_rank) {
     return left.is_difference ? number_text(of_rank, 3) + " more than"
@@ -97,6 +121,7 @@ std::string beside_text(const LeftStep& left) {
 }
 
 std::string size_text(const LeftStep& left) {
+  if (left.measure >= Measure::rows) return change_text(left);
   std::string text = "its " + measure_text(left);
   if (left.ranks.size() > 1) text = "on rank " + std::to_string(left.row.rank) + " " + text;
   if (left.is_spread) return text + spread_text(left);

@@ -1,13 +1,20 @@
 #include "answers/line_value.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "model/first_bad.h"
 #include "model/kinds.h"
 
 namespace trainmon {
 
 bool is_ids(const Series& series) {
   return series.kind == kind::kActv && series.dtype >= DType::int64 && series.dtype != DType::bool8;
+}
+
+bool is_own_state(const Series& series) {
+  return std::ranges::find(kind_table(), series.kind, &Kind::name) == kind_table().end() &&
+         series.kind != kLogged;
 }
 
 std::optional<LineValue> line_value(const ReadRow& row, const Series& series) {

@@ -12,6 +12,10 @@ namespace trainmon {
 // Ids that a module inside the model is given: those of the model are inputs.
 bool is_ids(const Series& series);
 
+// What an optimizer keeps beside the moments that trainmon knows. It may change it in each tenth
+// step alone, as an estimate of curvature.
+bool is_own_state(const Series& series);
+
 struct LineValue {
   RowPlace place = {};
   std::uint32_t series = 0;
