@@ -165,7 +165,7 @@ class Adapter(DuringTraining):
         self.tree: Tree | None = None  # where modules are watched: those that were looked for hooks
         self.collectives = self.in_flight = None
         self.has_recorder = core.has_recorder
-        self.calls_so_far: dict[tuple, int] = {}  # of collectives, for the recorder
+        self.calls_so_far = None  # of collectives, for the recorder
         self.clock = None
         self.steps: list[Steps] = []
         for optimizer in self.optimizers.values():
@@ -215,8 +215,12 @@ class Adapter(DuringTraining):
             self.collectives = self._new_collectives(Collectives, self._part("collectives"))
             self.collectives.install(everything=self.config["collectives"] == "all")
         if self.has_recorder:
-            from trainmon.torch.collectives.in_flight import InFlight  # few ask for it
+            from trainmon.torch.collectives.in_flight import (  # few ask for it
+                CallsSoFar,
+                InFlight,
+            )
 
+            self.calls_so_far = self.calls_so_far or CallsSoFar()
             part = self._part("collectives in flight")
             self.in_flight = InFlight(self.core, part, self.calls_so_far)
             self.in_flight.install()

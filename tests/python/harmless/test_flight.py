@@ -178,6 +178,15 @@ def test_a_rank_that_sleeps_is_named(tmp_path):
     assert [r["state"] for r in copy["ranks"]] == ["unknown", "unknown"]
 
 
+def test_a_group_that_was_made_anew_is_none_of_before(tmp_path):
+    run = tmp_path / "run"
+    with Ranks(run, "anew"):
+        _, told = hung(run)
+    (stuck,) = told["stuck"]
+    assert (stuck["inside"], stuck["absent"]) == ({"all_reduce": [0]}, [1])
+    assert (stuck["group"], stuck["number"]) == ("1#2", 2 * 3 + 1)
+
+
 def test_a_wait_for_a_call_that_another_has_not_made_is_named(tmp_path):
     run = tmp_path / "run"
     with Ranks(run, "waits"):

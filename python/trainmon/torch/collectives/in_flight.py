@@ -26,14 +26,33 @@ POINT_TO_POINT = frozenset(
 BARRIERS = ("barrier", "monitored_barrier")
 
 
+class CallsSoFar:
+    """Of each group; kept by who takes hooks off and puts them on again. Where a process destroys its groups
+    and makes others, torch gives these the same names: what came before says nothing of them."""
+
+    def __init__(self):
+        self.numbers: dict[tuple, int] = {}  # (name of a group, point to point) -> calls
+        self.worlds = 0
+        self.world = None  # reference to the group of all processes
+
+    def name(self, group) -> str:
+        world = torch.distributed.group.WORLD
+        if self.world is None or self.world() is not world:
+            self.worlds += 1
+            self.world = weakref.ref(world)
+        return group.group_name if self.worlds == 1 else f"{group.group_name}#{self.worlds}"
+
+    def next(self, name: str, sent: bool) -> int:
+        number = self.numbers[name, sent] = self.numbers.get((name, sent), 0) + 1
+        return number
+
+
 class InFlight(Replacements):
     """What is called from a training loop catches."""
 
-    def __init__(self, core, part, numbers: dict[tuple, int]):
-        """numbers: (name of a group, point to point) -> calls so far; kept by who takes hooks off and
-        puts them on again."""
+    def __init__(self, core, part, calls: CallsSoFar):
         super().__init__()
-        self.core, self.part, self.numbers = core, part, numbers
+        self.core, self.part, self.calls = core, part, calls
         self.words: dict[str, int] = {}
         self.groups: dict[str, int] = {}  # name -> number in the recorder
         self.works: dict[int, tuple] = {}  # id of a Work -> (reference to it, call)
@@ -95,11 +114,11 @@ class InFlight(Replacements):
             if group is None:
                 return None
             sent = name in POINT_TO_POINT
-            key = group.group_name, sent
-            number = self.numbers[key] = self.numbers.get(key, 0) + 1
+            label = self.calls.name(group)
+            number = self.calls.next(label, sent)
             tensors = captured(Tensor, name, given)
             bytes_ = sum(tensor.nbytes for _, tensor, _ in tensors)
-            call = sent, self._word(name), self._group(group), number, bytes_
+            call = sent, self._word(name), self._group(group, label), number, bytes_
             self._tell(True, False, call)
             return call
         except Exception as error:
@@ -137,8 +156,7 @@ class InFlight(Replacements):
             number = self.words[name] = self.core.flight_word(name)
         return number
 
-    def _group(self, group) -> int:
-        name = group.group_name
+    def _group(self, group, name: str) -> int:
         number = self.groups.get(name)
         if number is None:
             ranks = torch.distributed.get_process_group_ranks(group)
