@@ -44,6 +44,10 @@ void Parameters::add(const Series& series) {
   }
   const bool is_update = quantity == static_cast<int>(Quantity::update);
   if (quantity < 0 || series.element.empty() == is_update) return;
+  // A summand that the optimizer adds to those of other ranks within its step.
+  const bool is_summand = series.replication == Replication::partial &&
+                          quantity == static_cast<int>(Quantity::grad_reduced);
+  if (is_summand) return;
   const auto [at, is_new] = known_.try_emplace({series.optimizer, series.chunk, series.name},
                                                static_cast<std::uint32_t>(tensors_.size()));
   if (is_new) {

@@ -45,6 +45,13 @@ def test_shards_of_a_sound_training_add_up_to_the_mean(runs, row):
     assert runs[row]["checked"]["reduce"] <= STEPS * len(TENSORS)
 
 
+@pytest.mark.parametrize("row", [pytest.param("tensor_clip", marks=versions.fsdp2)])
+def test_moments_of_gradients_that_the_optimizer_adds_up_are_not_checked(runs, row):
+    assert runs[row]["verdict"] is None and runs[row]["findings"] == []
+    # Of all tensors but the weight and the bias of the LayerNorm.
+    assert runs[row]["checked"]["exp_avg"] == 2 * (STEPS - 1) * (len(TENSORS) - 2)
+
+
 @pytest.mark.parametrize("row", versions.marked(FAULTS))
 def test_what_is_not_the_mean_is_the_verdict(runs, row):
     ranks, tensors = FAULTS[row]

@@ -1,7 +1,7 @@
 """Trainings of two processes that hold shards: OUT/<name> is a run.
 
 shards_run.py OUT NAME...: words of a name, between "_", say how it trains and what goes wrong in step
-FAULT_AT. The first is fsdp1 or fsdp2; "flat" is without the user's parameters.
+FAULT_AT. The first is fsdp1, fsdp2 or tensor; "flat" is without the user's parameters.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ def model_of(words: set[str]) -> torch.nn.Module:
     torch.manual_seed(3)
     layers = [torch.nn.Linear(11, 7), torch.nn.LayerNorm(7), torch.nn.Linear(7, 90)]
     model = torch.nn.Sequential(*layers, torch.nn.Tanh(), torch.nn.Linear(90, 1))
+    if "tensor" in words:
+        return tensor_parallel(model)
     low, full = torch.bfloat16, torch.float32
     dtypes = {}
     if "bf16" in words:
@@ -51,13 +53,26 @@ def model_of(words: set[str]) -> torch.nn.Module:
     return FullyShardedDataParallel(model, **settings)
 
 
+def tensor_parallel(model: torch.nn.Module) -> torch.nn.Module:
+    """The LayerNorm has a part of the samples on each rank, so its gradients are summands that the optimizer adds."""
+    from torch.distributed.tensor import Replicate, Shard, init_device_mesh, parallel
+
+    plan = {
+        "0": parallel.RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(0)),
+        "1": parallel.SequenceParallel(sequence_dim=0),
+        "2": parallel.ColwiseParallel(input_layouts=Shard(0)),
+        "4": parallel.RowwiseParallel(),
+    }
+    return parallel.parallelize_module(model, init_device_mesh("cpu", (2,)), plan)
+
+
 class Training:
     def __init__(self, name: str):
         self.words = set(name.split("_"))
         self.rank = dist.get_rank()
         self.model = model_of(self.words)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3)
-        self.random = torch.Generator().manual_seed(self.rank)
+        self.random = torch.Generator().manual_seed(0 if "tensor" in self.words else self.rank)
         self.step = 0
 
     def fails(self, word: str) -> bool:
