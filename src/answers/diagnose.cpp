@@ -118,6 +118,7 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
                    const StepsInOrder& steps) {
   Diagnosis result;
   result.rows = steps.rows();
+  result.control_steps = recording.control_steps;
   detect::Findings findings = steps.findings_at_end();
   result.tensors = steps.tensors();
   if (bad.found) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,7 +50,8 @@ struct Diagnosis {
     int restart = 0;
     std::optional<std::size_t> verdict;  // of findings
   };
-  std::vector<Start> starts;  // ascending; empty where not all restarts were asked for
+  std::set<std::int64_t> control_steps;  // from which on ranks follow a change by control.json
+  std::vector<Start> starts;             // ascending; empty where not all restarts were asked for
   // Of rows alone, where there is no verdict: src/answers/left_history.h.
   std::optional<LeftHistory> left_history;
 };

@@ -156,7 +156,10 @@ void LeftSteps::take_losses() {
 void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Series& series,
                      Steps& steps) {
   const RowPlace& row = left.row.row;
-  if (has_reason(row.step, series)) return;
+  // `input_grads` and `reread` may be changed while a training runs.
+  const bool is_asked_for =
+      left.measure == Measure::rows && diagnosis_.control_steps.contains(row.step);
+  if (is_asked_for || has_reason(row.step, series)) return;
   Step& step = steps[{row.restart, row.step}];
   std::vector<std::string> modules = modules_of(series.name);
   if (step.lines++ == 0) {

@@ -1,6 +1,8 @@
 #include "answers/stopped_lines.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -22,7 +24,10 @@ StoppedLines::StoppedLines(const std::vector<Series>& series) : of_(series.size(
     if (!is_new) continue;
     const std::size_t module =
         is_of_module ? modules.try_emplace(named, modules.size() + 1).first->second : 0;
-    lines_.push_back({.series = i, .module = module});
+    lines_.push_back({.series = i,
+                      .module = module,
+                      .is_grad = one.kind == kind::kActvGrad,
+                      .is_input = one.element.starts_with("input")});
   }
   modules_.resize(modules.size());
 }
@@ -77,26 +82,59 @@ std::vector<StoppedLines::Stopped> StoppedLines::found() const {
         is_state ? line.last - line.longest : modules_[line.module - 1].steps - line.last;
     const bool is_away = away >= kAway && away > kTimesLongest * line.longest;
     if (line.rows < kRows || !is_away || (is_state && line.number == 0.0)) continue;
-    Stopped one = {{}, line.series, !is_state};
-    one.shift.row = {0.0, static_cast<double>(line.longest), line.place, 0.0};
-    one.shift.apart = 1.0;
-    one.shift.after = static_cast<std::size_t>(away);
-    if (!is_state) {
-      RowPlace& row = one.shift.row.row;
-      row.step += line.stride;
-      for (const auto& [restart, first] : modules_[line.module - 1].starts) {
-        if (restart <= row.restart || first > row.step) continue;
-        one.shift.begins = first == row.step;
-        row.restart = restart;
-      }
-    }
-    all.push_back(one);
+    all.push_back(stopped(line));
+    all.back().shift.after = static_cast<std::size_t>(away);
   }
+  leave_out_unrecorded(all);
   return all;
 }
 
+StoppedLines::Stopped StoppedLines::stopped(const Line& line) const {
+  Stopped one = {{}, line.series, line.module > 0};
+  one.shift.row = {0.0, static_cast<double>(line.longest), line.place, 0.0};
+  one.shift.apart = 1.0;
+  if (!one.has_ended) return one;
+  RowPlace& row = one.shift.row.row;
+  row.step += line.stride;
+  for (const auto& [restart, first] : modules_[line.module - 1].starts) {
+    if (restart <= row.restart || first > row.step) continue;
+    one.shift.begins = first == row.step;
+    row.restart = restart;
+  }
+  return one;
+}
+
+// Another start may record less.
+void StoppedLines::leave_out_unrecorded(std::vector<Stopped>& all) const {
+  using What = std::pair<bool, bool>;
+  const auto what = [](const Line& line) { return What(line.is_grad, line.is_input); };
+  const auto line_of = [&](const Stopped& one) { return lines_[of_[one.series] - 1]; };
+  std::map<What, std::set<std::size_t>> known;
+  for (const Line& line : lines_) {
+    if (line.module > 0 && line.rows >= kRows) known[what(line)].insert(line.module);
+  }
+  using Place = std::tuple<What, std::int32_t, std::int64_t>;  // restart, step
+  const auto place = [&](const Stopped& one) {
+    return Place(what(line_of(one)), one.shift.row.row.restart, one.shift.row.row.step);
+  };
+  std::map<Place, std::set<std::size_t>> ended;
+  for (const Stopped& one : all) {
+    if (one.has_ended) ended[place(one)].insert(line_of(one).module);
+  }
+  std::erase_if(all, [&](const Stopped& one) {
+    if (!one.has_ended) return false;
+    const std::size_t modules = ended[place(one)].size(), of = known[what(line_of(one))].size();
+    return one.shift.begins ? 2 * modules > of : of > 1 && modules == of;
+  });
+}
+
 void StoppedLines::forget() {
-  for (Line& line : lines_) line = {.series = line.series, .module = line.module};
+  for (Line& line : lines_) {
+    line = {.series = line.series,
+            .module = line.module,
+            .is_grad = line.is_grad,
+            .is_input = line.is_input};
+  }
   std::ranges::fill(modules_, Module{});
 }
 

@@ -14,8 +14,9 @@
 namespace trainmon {
 
 // A module is given a tensor no more, or no gradient reaches one of its tensors any more: other
-// rows of the module go on. And what an optimizer keeps, and changes in each step or in each tenth,
-// may stay as it is. Lines of one rank, in the order of the log. A copy goes on by itself.
+// rows of the module go on. What ends in all modules at once, or with a start in most, is not
+// recorded any more. And what an optimizer keeps, and changes in each step or in each tenth, may
+// stay as it is. Lines of one rank, in the order of the log. A copy goes on by itself.
 class StoppedLines {
  public:
   static constexpr std::int64_t kRows = 16;  // so many tell how long one is away
@@ -47,6 +48,8 @@ class StoppedLines {
   struct Line {
     std::uint32_t series = 0;
     std::size_t module = 0;    // the place in modules_, and 1; 0: it is a state
+    bool is_grad = false;      // of an activation
+    bool is_input = false;     // of its module
     std::int64_t rows = 0;     // in steps of their own, or with another number
     std::int64_t longest = 0;  // from one to the next
     std::int64_t last = 0;     // the step of its module, or so many rows had one number
@@ -55,6 +58,8 @@ class StoppedLines {
     double number = 0.0;
   };
   void add_to_module(const LineValue& value, Line& line);
+  Stopped stopped(const Line& line) const;
+  void leave_out_unrecorded(std::vector<Stopped>& all) const;
   static void add_to_state(const LineValue& value, Line& line);
 
   std::vector<std::size_t> of_;  // by series: the place in lines_, and 1; 0: none

@@ -136,6 +136,7 @@ Recording recording_of(const std::vector<RankDirectory>& directories, const Read
     std::vector<Damage> known_already;
     const RunFacts facts = read_run_json(one, known_already);
     found.has_checks |= facts.has_checks;
+    if (facts.control_since >= 0) found.control_steps.insert(facts.control_since);
     found.not_covered.insert(facts.not_covered.begin(), facts.not_covered.end());
     for (std::size_t number = 0; number < facts.formulas.size(); ++number) {
       if (facts.formulas[number].empty()) {

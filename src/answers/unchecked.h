@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -31,6 +32,7 @@ struct Recording {
   std::vector<std::pair<int, int>> formulas = {};
   bool has_other_formula = false;  // some optimizer has one that the record does not name
   std::set<std::string> formula_names = {};
+  std::set<std::int64_t> control_steps = {};  // from which on ranks follow a change
 };
 Recording recording_of(const std::vector<RankDirectory>& directories, const ReadOptions& options);
 // Whether no optimizer has a state of which this check is, because of its class.

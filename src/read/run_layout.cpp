@@ -255,6 +255,10 @@ RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& dama
   }
   if (const auto notes = run->find("notes"); notes != run->end() && notes->is_object()) {
     Entries{*notes, path, damage}.take("formulas", facts.formulas);
+    const auto control = notes->find("control");
+    if (control != notes->end() && control->is_object()) {
+      Entries{*control, path, damage}.take("since_step", facts.control_since);
+    }
   }
   facts.budget = budget_of(*run);
   return facts;

@@ -55,6 +55,7 @@ struct RunFacts {
   // By optimizer, the class of torch or MindSpore whose steps it takes; "" is one of its own.
   std::vector<std::string> formulas;
   std::optional<RankBudget> budget;
+  std::int64_t control_since = -1;  // the first step of the newest change by control.json; -1: none
 };
 // A missing or unreadable file is damage.
 RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& damage);

@@ -16,13 +16,17 @@ namespace {
 
 constexpr std::int64_t kGivenSteps = 200, kStopsAt = 120;
 
-std::vector<Series> three_lines() {
-  std::vector<Series> all(3);
-  for (Series& one : all) one.name = "lstm";
-  all[0].kind = all[1].kind = kind::kActvGrad;
+std::vector<Series> all_lines() {
+  std::vector<Series> all(5);
+  for (Series& one : all) {
+    one.name = "lstm";
+    one.kind = kind::kActvGrad;
+    one.element = "input.1.0";
+  }
   all[0].element = "output";
-  all[1].element = "input.1.0";
   all[2].kind = "hessian";
+  all[3].name = all[4].name = "head";
+  all[4].element = "output";
   return all;
 }
 
@@ -37,13 +41,16 @@ LineValue value_of(std::uint32_t series, std::int64_t step, double norm, std::in
 
 // Of rows of the module in each step, of which its input has those that `has_row` says.
 StoppedLines given(const std::function<bool(std::int64_t)>& has_row,
-                   std::int64_t restart_at = kGivenSteps) {
-  StoppedLines lines(three_lines());
+                   std::int64_t restart_at = kGivenSteps, bool are_all = false) {
+  static const std::vector<Series> kLines = all_lines();
+  StoppedLines lines(kLines);
   for (std::int64_t step = 0; step < kGivenSteps; ++step) {
     const std::int32_t restart = step >= restart_at ? 1 : 0;
     for (int call = 0; call < 2; ++call) {
       lines.add(value_of(0, step, 1.0, restart));
+      lines.add(value_of(4, step, 1.0, restart));
       if (has_row(step)) lines.add(value_of(1, step, 1.0, restart));
+      if (!are_all || has_row(step)) lines.add(value_of(3, step, 1.0, restart));
     }
   }
   return lines;
@@ -75,7 +82,16 @@ TEST(StoppedLines, RowsThatLackForAWhileOrWithTheirModuleAreNothing) {
   EXPECT_TRUE(given([](auto step) { return step % 40 == 0 && step < kStopsAt; }).found().empty());
   EXPECT_TRUE(given([](auto step) { return step < 10; }).found().empty());
   EXPECT_TRUE(given([](auto step) { return step < kGivenSteps - 7; }).found().empty());
-  StoppedLines lines(three_lines());
+}
+
+TEST(StoppedLines, RowsThatLackInMostModulesAtOnceAreNotRecorded) {
+  EXPECT_TRUE(given([](auto step) { return step < kStopsAt; }, kGivenSteps, true).found().empty());
+  EXPECT_TRUE(given([](auto step) { return step < kStopsAt; }, kStopsAt, true).found().empty());
+}
+
+TEST(StoppedLines, AModuleThatIsCalledNoMoreIsNothing) {
+  const std::vector<Series> series = all_lines();
+  StoppedLines lines(series);
   for (std::int64_t step = 0; step < kStopsAt; ++step) {
     lines.add(value_of(0, step, 1.0));
     lines.add(value_of(1, step, 1.0));
@@ -84,7 +100,8 @@ TEST(StoppedLines, RowsThatLackForAWhileOrWithTheirModuleAreNothing) {
 }
 
 StoppedLines state_of(const std::function<std::int64_t(std::int64_t)>& norm) {
-  StoppedLines lines(three_lines());
+  static const std::vector<Series> kLines = all_lines();
+  StoppedLines lines(kLines);
   for (std::int64_t step = 0; step < kGivenSteps; ++step)
     lines.add(value_of(2, step, static_cast<double>(norm(step))));
   return lines;

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 import torch
 
 import trainmon
@@ -85,6 +88,17 @@ def test_a_state_that_no_gradient_reaches_any_more_is_told(tmp_path):
     assert "no gradient reaches it from here on, and one did in each step of its module" in text
     page, _ = report(out, tmp_path / "a.html", check=0)
     assert page.report["diagnosis"]["left_history"] == left
+
+
+@pytest.mark.parametrize("key", ["input_grads", "reread"])
+def test_what_is_not_recorded_any_more_is_no_such_line(tmp_path, key):
+    out = tmp_path / "run"
+    out.mkdir()
+    change = {"format": 1, "number": 1, "set": {key: False}, "apply_at_step": BEGIN}
+    (out / "control.json").write_text(json.dumps(change))
+    assert trained(out, nothing) is None
+    notes = json.loads((out / "rank_00000/restart_0000/run.json").read_text())["notes"]
+    assert notes["control"]["since_step"] == BEGIN
 
 
 def test_an_estimate_that_an_optimizer_makes_no_more_is_told_where_it_is_due(tmp_path):
