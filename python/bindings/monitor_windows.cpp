@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "model/first_bad.h"
 #include "monitor_class.h"
 
 namespace trainmon {
@@ -24,6 +25,7 @@ void bind_windows(MonitorClass& monitor) {
       .def("recording", &Monitor::recording)
       .def("saw_non_finite", &Monitor::saw_non_finite)
       .def("bad_losses", &Monitor::bad_losses)
+      .def("is_loss", [](const Monitor&, std::string_view name) { return is_loss(name); })
       .def("failed_check", &Monitor::failed_check)
       .def("failed_checks", &Monitor::failed_checks)
       .def("has_alert_rules", &Monitor::has_alert_rules)

@@ -210,7 +210,7 @@ class Watch:
                 continue
             try:
                 self._core.add_scalar(name, value, self._adapter.window_of_scalars())
-                self._adapter.logged(value)
+                self._adapter.logged(name, value)
             except Exception as error:
                 pass_on(error)
                 self._adapter.not_recorded(name, error)

@@ -64,8 +64,13 @@ nlohmann::ordered_json json_of(const LeftStep& left) {
   out["chunk"] = left.series.chunk;
   out["element"] = left.series.element;
   out["measure"] = measure_of(left);
-  out["norm"] = number(left.norm);
-  out["before"] = number(left.usual);
+  const auto as_measured = [&](double one) {
+    return left.measure == Measure::dtype
+               ? nlohmann::ordered_json(dtype_name(static_cast<DType>(one)))
+               : number(one);
+  };
+  out["norm"] = as_measured(left.norm);
+  out["before"] = as_measured(left.usual);
   out["unusual"] = number(left.score);
   out["again"] = left.again;
   out["beside"] = left.beside < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(left.beside);

@@ -97,11 +97,7 @@ float LeftLines::Recent::gap_of_means(int rows, double errors, double factor) co
 }
 
 LeftLines::LeftLines(const std::vector<Series>& series)
-    : histories_(series),
-      lines_(histories_.tensors().count),
-      of_(lines_.size()),
-      stopped_(series),
-      dtypes_(series) {
+    : histories_(series), lines_(histories_.tensors().count), of_(lines_.size()), changes_(series) {
   std::map<std::pair<std::string_view, std::int32_t>, std::size_t> numbers;
   for (std::size_t i = 0; i < series.size(); ++i) {
     const std::string_view kind = series[i].kind;
@@ -157,8 +153,7 @@ void LeftLines::add(const LineValue& value) {
   };
   add_to_each(shifting_, of_[tensor].shifting);
   add_to_each(swinging_, of_[tensor].swinging);
-  stopped_.add(value);
-  dtypes_.add(value);
+  changes_.add(value);
   if (of_[tensor].gradients != 0) {
     Gradients& all = gradients_[of_[tensor].gradients - 1];
     if (all.last.step != row.step || all.last.restart != row.restart) all.close();
@@ -245,6 +240,7 @@ void LeftLines::Shifting::add(const LineValue& value) {
     case Measure::rows:
     case Measure::still:
     case Measure::dtype:
+    case Measure::sum:
       return;  // of others
   }
 }
@@ -264,7 +260,7 @@ std::vector<std::pair<Shift, std::uint32_t>> LeftLines::shifts() const {
   return all;
 }
 
-std::vector<LeftLines::LineShift> LeftLines::shifts_of_lines() const {
+std::vector<LineShift> LeftLines::shifts_of_lines() const {
   std::vector<LineShift> all;
   // What is routed has many zeros, and more where the routing learns.
   constexpr double kFew = 0.1;
@@ -283,12 +279,7 @@ std::vector<LeftLines::LineShift> LeftLines::shifts_of_lines() const {
     const std::optional<Shift>& found = one.search.found();
     if (found) all.push_back({*found, one.series, one.measure, true});
   }
-  for (const auto& [shift, series, has_ended] : stopped_.found()) {
-    all.push_back({shift, series, has_ended ? Measure::rows : Measure::still, false});
-  }
-  for (const auto& [shift, series] : dtypes_.found()) {
-    all.push_back({shift, series, Measure::dtype, false});
-  }
+  changes_.add_found(all);
   return all;
 }
 
@@ -298,8 +289,7 @@ void LeftLines::forget() {
     one = {.series = one.series, .measure = one.measure, .is_forward = one.is_forward};
   }
   for (Swinging& one : swinging_) one = {.series = one.series, .measure = one.measure};
-  stopped_.forget();
-  dtypes_.forget();
+  changes_.forget();
   std::ranges::fill(lines_, Line{});
   left_.clear();
 }

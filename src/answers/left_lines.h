@@ -11,27 +11,13 @@
 
 #include "answers/constants.h"
 #include "answers/history.h"
+#include "answers/line_changes.h"
 #include "answers/line_value.h"
-#include "answers/other_dtypes.h"
 #include "answers/shift.h"
 #include "answers/spread.h"
-#include "answers/stopped_lines.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
-
-// What of a line left its history.
-enum class Measure : std::uint8_t {
-  norm,
-  mean,     // over the root mean square
-  zeros,    // their share
-  balance,  // the mean over the root mean square, where it was 0 but for rounding
-  largest,  // of ids
-  // What is no matter of size.
-  rows,   // it has no more
-  still,  // the norm, which does not change any more
-  dtype,  // its number
-};
 
 // The histories of the norm of one rank's lines, and which lines left their own. They are far
 // behind it, or they stay away. A copy goes on by itself. One thread.
@@ -72,13 +58,6 @@ class LeftLines {
   const std::map<std::uint32_t, Left>& left() const { return left_; }
   // Shifts of the norm of all gradients of one kind and optimizer, each with a series of those.
   std::vector<std::pair<Shift, std::uint32_t>> shifts() const;
-  // Of a number of a line, with its series.
-  struct LineShift {
-    Shift shift;
-    std::uint32_t series;
-    Measure measure;
-    bool is_spread;  // as that of Left
-  };
   std::vector<LineShift> shifts_of_lines() const;
   // Another rank begins.
   void forget();
@@ -194,8 +173,7 @@ class LeftLines {
   std::vector<Gradients> gradients_;
   std::vector<Shifting> shifting_;
   std::vector<Swinging> swinging_;
-  StoppedLines stopped_;
-  OtherDtypes dtypes_;
+  LineChanges changes_;
   std::map<std::uint32_t, Left> left_;
   std::int32_t rank_ = 0;
 };

@@ -35,8 +35,9 @@ std::string plain_measure_of(const LeftStep& left) {
   if (left.measure == Measure::zeros) return "zeros";
   if (left.measure == Measure::largest) return "max";
   if (left.measure == Measure::rows) return "rows";
-  if (left.measure == Measure::still) return "norm";
+  if (left.measure == Measure::still) return "still";
   if (left.measure == Measure::dtype) return "dtype";
+  if (left.measure == Measure::sum) return "sum";
   if (left.measure != Measure::norm) return "mean";
   return left.series.kind == kind::kInputEntropy ? "entropy" : "norm";
 }
@@ -101,6 +102,10 @@ std::string change_text(const LeftStep& left) {
       return std::string(dtype_name(static_cast<DType>(number)));
     };
     return "it is " + name(left.norm) + " from here on, and was " + name(left.usual) + " before";
+  }
+  if (left.measure == Measure::sum) {
+    return "its sum over that of its module's output gradients is " + number_text(left.norm, 3) +
+           " of that of other biases, and was 1 of it in each step before";
   }
   if (left.measure == Measure::still) {
     return "its norm does not change any more, and did so " + often("row") + " before";

@@ -28,8 +28,9 @@ std::optional<LineValue> line_value(const ReadRow& row, const Series& series) {
   const std::optional<double> norm = history_value(row, series, Stat::norm);
   if (!norm) return std::nullopt;
   LineValue value = {row, row.series, *norm, row.state.count, 0.0};
-  const bool has_mean =
-      series.kind == kind::kInput || series.kind == kind::kActv || series.kind == kind::kActvGrad;
+  const bool has_mean = series.kind == kind::kInput || series.kind == kind::kActv ||
+                        series.kind == kind::kActvGrad || series.kind == kind::kGradReduced ||
+                        series.kind == kind::kGradUnreduced;
   if (has_mean && std::isfinite(*norm) && *norm > 0.0) {
     const auto count = static_cast<double>(row.state.count);
     value.mean = derive(Stat::mean, row.state) * std::sqrt(count) / *norm;

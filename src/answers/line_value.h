@@ -21,7 +21,8 @@ struct LineValue {
   std::uint32_t series = 0;
   double norm = 0.0;  // history_value()
   std::int64_t elements = 0;
-  // Of a floating-point input, an activation or its gradient, in units of the root mean square.
+  // Of a floating-point input, an activation, its gradient or that of a weight, in units of the
+  // root mean square.
   double mean = 0.0;
   double zeros = 0.0;  // of an activation or its gradient, the share of its elements; others: 0
   std::optional<double> largest = {};  // of ids that a module is given, which have no history

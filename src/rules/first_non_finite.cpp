@@ -18,6 +18,7 @@ constexpr std::int64_t kUnknownStep = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t kMostWindows = 64;
 constexpr std::size_t kMostCounts = 512;  // of a window: a kind in a backward
 constexpr std::size_t kMostCandidates = 32;
+constexpr std::size_t kMostLosses = 1024;  // names
 
 template <typename T>
 void keep_last(std::vector<T>& list, std::size_t most) {
@@ -50,6 +51,11 @@ void FirstNonFinite::look(const RecordBatch& batch, const SeriesTable& series,
   for (const Scalar& scalar : batch.scalars) {
     note_window(clock_, scalar.window, batch.number);
     if (!is_loss(scalar.name)) continue;
+    // The best one so far begins as infinity. What is bad from the start has rows, too.
+    if (std::isfinite(scalar.value) && finite_losses_.size() < kMostLosses) {
+      finite_losses_.insert(scalar.name);
+    }
+    if (!std::isfinite(scalar.value) && !finite_losses_.contains(scalar.name)) continue;
     auto known = std::find_if(losses_.begin(), losses_.end(),
                               [&](const Loss& one) { return one.window == scalar.window; });
     if (known == losses_.end()) known = losses_.insert(known, {scalar.window, {}});

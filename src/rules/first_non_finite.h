@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -88,11 +89,12 @@ class FirstNonFinite final : public Rule {
   const StepOf step_of_;
   Timeline timeline_;
   std::vector<Candidate> candidates_;
-  std::vector<Candidate> masks_;    // flag::kFirstMasked, of the newest windows
-  std::vector<Count> counts_;       // of the newest windows
-  std::vector<Loss> losses_;        // of the newest windows
-  std::optional<Setting> setting_;  // the first that is NaN
-  std::vector<Newest> newest_;      // by optimizer
+  std::vector<Candidate> masks_;                      // flag::kFirstMasked, of the newest windows
+  std::vector<Count> counts_;                         // of the newest windows
+  std::vector<Loss> losses_;                          // of the newest windows
+  std::set<std::string, std::less<>> finite_losses_;  // names of those that were once
+  std::optional<Setting> setting_;                    // the first that is NaN
+  std::vector<Newest> newest_;                        // by optimizer
   BatchNumbers numbers_;
   std::optional<BadPlace> told_;
   std::int32_t told_optimizer_ = 0;  // of told_

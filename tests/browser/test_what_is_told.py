@@ -156,6 +156,21 @@ def test_a_value_that_left_its_history_is_amber(browser, tmp_path, factor, steps
     silent(page)
 
 
+def test_a_dtype_that_changed_is_told_by_its_name(browser, tmp_path):
+    rank = WrittenRank(tmp_path / "run")
+    for step in range(60):
+        dtype = np.float32 if step < 40 else np.float64
+        rank.observe(ones().astype(dtype), "actv", "head", step, element="output")
+        rank.end_step()
+    rank.stop()
+    page = browser.open(page_of(tmp_path / "run"))
+    text = "actv on rank 0 is float64 from step 40 on, and was float32 before."
+    assert text in page.text("#left_history")
+    page.press("l")
+    assert "自第 40 步起，rank 0 上的 actv 为 float64，此前为 float32。" in page.text("#left_history")
+    silent(page)
+
+
 def test_what_was_noticed_stands_in_the_banner(browser, runs):
     page = browser.open(page_of(runs / NOTICED))
     assert page.text("h1") == "Nothing certainly wrong"

@@ -10,6 +10,7 @@ from trainmon.torch.control import Control
 from trainmon.torch.hooks.dynamo import compiles
 
 STEPS = 8
+MOST_NAMES = 1000
 MORE = ("actv", "actv_grad")
 
 
@@ -24,6 +25,7 @@ class FullSteps(Control):
         super().__init__(adapter, lambda config, rows: None, say, None)
         self.part = Part(adapter.core, "full steps")
         self.found = False
+        self.finite: set[str] = set()  # names of log()
         self.before: dict | None = None  # the configuration to go back to
         self.config: dict | None = None  # the one that holds meanwhile
         self.until = 0
@@ -36,8 +38,13 @@ class FullSteps(Control):
         if not (self.found or skipped):
             self.found = self.core.saw_non_finite(steps.index)
 
-    def logged(self, value: float) -> None:
-        self.found = self.found or not math.isfinite(value)
+    def logged(self, name: str, value: float) -> None:
+        """A loss that was finite before: the best one so far begins as infinity."""
+        if math.isfinite(value):
+            if len(self.finite) < MOST_NAMES:
+                self.finite.add(name)
+        elif name in self.finite and self.core.is_loss(name):
+            self.found = True
 
     def look(self) -> None:
         """A step of the clock has ended and the next one has not begun."""

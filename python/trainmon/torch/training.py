@@ -198,9 +198,9 @@ class DuringTraining(AdapterBase):
         if self.full_steps is not None:
             self.full_steps.window_ends(steps, skipped)
 
-    def logged(self, value: float) -> None:
+    def logged(self, name: str, value: float) -> None:
         if self.full_steps is not None:
-            self.full_steps.logged(value)
+            self.full_steps.logged(name, value)
 
     def step_ended(self, steps) -> None:
         """Before the window advances."""

@@ -108,7 +108,7 @@ def test_an_estimate_that_an_optimizer_makes_no_more_is_told_where_it_is_due(tmp
 
     out = tmp_path / "run"
     left = trained(out, end)
-    assert (left["step"], left["kind"]) == (BEGIN, "curvature"), left
+    assert (left["step"], left["kind"], left["measure"]) == (BEGIN, "curvature", "still"), left
     text = command("diagnose", out).stdout
     assert f"its norm does not change any more, and did so at least every {EVERY} rows" in text
 

@@ -59,6 +59,23 @@ def test_a_logged_loss_that_is_bad_is_enough_and_only_the_first_counts(tmp_path)
     assert full == list(range(4, 12))
 
 
+@pytest.mark.parametrize("name", ["best", "best_loss", "ratio"])
+def test_a_logged_number_that_is_no_loss_or_was_never_finite_is_nothing(tmp_path, capfd, name):
+    training = Training(tmp_path, every=5)
+    for step in range(12):
+        if step == 7:
+            poison(training)
+        else:
+            training.steps()
+        value = 1.0 if name == "ratio" and step == 0 else math.inf
+        training.monitor.log({name: value}, loss=math.nan if step == 7 else 1.0)
+    training.monitor.stop()
+    full = [step for step, kinds in training.recorded().items() if "actv" in kinds]
+    assert full and full[0] == 7 + 2
+    console = capfd.readouterr().err
+    assert "first non-finite value" in console and "step 7" in console and name not in console
+
+
 @pytest.mark.parametrize("budget", [None, 0.5])
 def test_training_is_the_same_and_everything_is_taken_off(budget, tmp_path):
     torch.manual_seed(0)
@@ -71,6 +88,7 @@ def test_training_is_the_same_and_everything_is_taken_off(budget, tmp_path):
         torch.manual_seed(1)
         one.steps(2)
         if one is training:
+            one.monitor.log(loss=1.0)
             one.monitor.log(loss=math.nan)
         one.steps(12)
         one.state = torch.get_rng_state()
@@ -116,6 +134,7 @@ def test_compiled_models_are_recorded_at_every_step_without_new_hooks(tmp_path, 
     training.model.compile(backend="eager")
     hooks = training.hooks()
     training.steps(3)
+    training.monitor.log(loss=1.0)
     training.monitor.log(loss=math.nan)
     training.steps(5)
     assert training.hooks() == hooks
