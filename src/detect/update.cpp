@@ -63,6 +63,12 @@ double of_corrections_in_float32(const DeclaredGroup& group, std::int64_t steps)
   return part("betas.0") + 0.5 * part("betas.1");
 }
 
+// A rank may hold a shard of the weight, and the whole step that moves it.
+bool are_of_same_part(const std::vector<const Observation*>& all) {
+  return std::ranges::all_of(
+      all, [&](const Observation* one) { return one->count == all.front()->count; });
+}
+
 // w = w (1 - lr decay) - lr u, with the step u that was computed from the state. For SGD u is the
 // gradient or the momentum buffer: Nesterov's formula adds the one to the other.
 // `error` is of the step, in parts of it.
@@ -74,7 +80,8 @@ std::optional<Distance> distance_of_formula(const Step& step, const DeclaredGrou
   const bool is_nesterov = is_of_sgd && is_set(group, "nesterov");
   std::vector<const Observation*> all = {step.before, step.after, step.update};
   if (is_nesterov) all.push_back(step.gradient);
-  if (!lr || evidence_of_sums(all) != Evidence::sketches) return std::nullopt;
+  if (!lr || !are_of_same_part(all)) return std::nullopt;
+  if (evidence_of_sums(all) != Evidence::sketches) return std::nullopt;
   // Where the group has the key, it decides: AdamW of PyTorch goes by it.
   const bool is_decoupled = group.contains("decoupled_weight_decay")
                                 ? is_set(group, "decoupled_weight_decay")
@@ -104,6 +111,7 @@ std::optional<Distance> distance_of_sgd(const Step& step, const DeclaredGroup& g
   if (!is_sgd(group) || !momentum || !lr || !nesterov || *nesterov != 0.0) return std::nullopt;
   const Observation* moved_by = *momentum != 0.0 ? step.momentum : step.gradient;
   if (moved_by == nullptr || !moved_by->is_finite) return std::nullopt;
+  if (!are_of_same_part({step.after, moved_by})) return std::nullopt;
   const double decay = *momentum != 0.0 ? 0.0 : value_of(group, "weight_decay").value_or(0.0);
   const double sign = *momentum == 0.0 && is_set(group, "maximize") ? -1.0 : 1.0;
   const Evidence evidence = evidence_of_sums({step.before, step.after, moved_by});

@@ -167,7 +167,9 @@ def test_a_dtype_that_changed_is_told_by_its_name(browser, tmp_path):
     text = "actv on rank 0 is float64 from step 40 on, and was float32 before."
     assert text in page.text("#left_history")
     page.press("l")
-    assert "自第 40 步起，rank 0 上的 actv 为 float64，此前为 float32。" in page.text("#left_history")
+    assert "自第 40 步起，rank 0 上的 actv 为 float64，此前为 float32。" in page.text(
+        "#left_history"
+    )
     silent(page)
 
 

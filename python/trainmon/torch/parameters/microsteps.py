@@ -13,9 +13,11 @@ from trainmon.torch.wrappers.dtensors import local_of
 class Contribution(Hook):
     """Tensor hook of a parameter: called once in a backward, with the sum over all its uses."""
 
-    __slots__ = ("adapter", "optimizer", "series")
+    __slots__ = ("adapter", "optimizer", "series", "placed")
 
-    def __init__(self, adapter, optimizer: int, series: int):
+    def __init__(self, adapter, optimizer: int, series: int, placed=None):
+        """`placed`: the parameter, where each gradient says how it lies."""
+        self.placed = placed
         # Weak, as the hooks after accumulation are: torch's references are not seen through.
         self.adapter, self.optimizer, self.series = weakref.ref(adapter), optimizer, series
 
@@ -35,6 +37,9 @@ class Contribution(Hook):
 
     def _read(self, adapter, steps, gradient) -> None:
         if adapter.has_dtensors:
+            of = self.placed
+            if of is not None and adapter.wrappers[of.chunk].placed_as(of, "grad_micro", gradient):
+                self.series = adapter.registry.series_of(of, "grad_micro", gradient)
             gradient = local_of(gradient)
         if adapter.observe(adapter.handle, self.series, gradient, steps.flags) == ELSEWHERE:
             accum = adapter.core.accum(steps.index)

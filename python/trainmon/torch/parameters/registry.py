@@ -102,7 +102,9 @@ class Registry:
                 self.inner.add(id(tensor))
             if parameter.selected and "grad_micro" in self.adapter.kinds:
                 series = self.series_of(parameter, "grad_micro", tensor)
-                hook = Contribution(self.adapter, parameter.optimizer, series)
+                hook = Contribution(
+                    self.adapter, parameter.optimizer, series, parameter if placed else None
+                )
                 self.contributions[id(tensor)] = OnGradient(tensor, hook, self.adapter.timed(hook))
         parameter.hooked = True
         return True
@@ -242,7 +244,10 @@ class Registry:
                 hooked.hook.parameter = current[key]
             if key in self.contributions:
                 series = self.series_of(current[key], "grad_micro", hooked.tensor)
-                self.contributions[key].hook.series = series
+                contribution = self.contributions[key].hook
+                contribution.series = series
+                if contribution.placed is not None:
+                    contribution.placed = current[key]
         adapter.find_modules()
         if self.loaded is not None:
             self.loaded.find()

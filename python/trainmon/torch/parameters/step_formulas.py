@@ -66,7 +66,10 @@ class StepFormulas:
             formula,
             group,
             -1.0 if is_negative else 1.0,
-            [self._series(parameter, number) for parameter in parameters],
+            [
+                self._series(parameter, number, wrapper, keys[0], state)
+                for parameter, state in zip(parameters, states, strict=True)
+            ],
             *tensors,
             [state.get("step") for state in states],
             [state.get("mu_product") for state in states],
@@ -112,10 +115,13 @@ class StepFormulas:
             return found
         return locals_of(wrapper, [parameter.stepped for parameter in parameters], "grad")
 
-    def _series(self, parameter, number: int) -> int:
+    def _series(self, parameter, number: int, wrapper, made_of: str, state: dict) -> int:
         key = f"update.{number}"
         known = parameter.series.get(key)
         if known is None:
+            tensor = parameter.stepped.grad if made_of == GRADIENT else state.get(made_of)
+            if tensor is not None:
+                wrapper.lies_as(parameter, "update", tensor)
             element = f"{self.known}.{number}"
             known = parameter.series[key] = self.registry.new_series(
                 parameter, "update", parameter.stepped, element

@@ -230,6 +230,7 @@ class Sweeps:
             kind = str(key)
             if isinstance(value, Tensor) and kind != "step" and adapter.wants(kind):
                 if self._has_its_shape(value, parameter):
+                    adapter.wrappers[parameter.chunk].lies_as(parameter, kind, value)
                     series = self.registry.series_of(parameter, kind, value)
                     adapter.coverage.cover(kind)
                 else:

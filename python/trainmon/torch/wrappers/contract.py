@@ -133,6 +133,10 @@ class Wrapper:
         activations."""
         raise NotImplementedError
 
+    def lies_as(self, parameter: Parameter, kind: str, tensor: Tensor) -> None:
+        """Before the first row of a tensor that an optimizer keeps for a parameter, or that is made of
+        such: it may lie otherwise. What is noted is for placement()."""
+
     def locals(self, tensors: list, attribute: str | None = None) -> tuple[list, str | None]:
         """(tensors, attribute) such that `attribute` of each is the local value, None where there
         is none. A wrapper whose tensors are local already returns its arguments."""

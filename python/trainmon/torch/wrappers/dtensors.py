@@ -1,7 +1,7 @@
 # Parameters that are DTensors, as tensor parallelism makes them: the local part is what is measured.
 """A gradient may lie otherwise than its parameter. It is whole on every rank for a sharded
 embedding, and an addend on every rank for a norm under sequence parallelism. Then its rows say
-so.
+so, and so do those of what an optimizer keeps in its likeness.
 """
 
 from __future__ import annotations
@@ -71,6 +71,13 @@ class DTensors(Wrapper):
                 what, "each rank has an addend, which only the optimizer adds up"
             )
         return True
+
+    def lies_as(self, parameter, kind, tensor):
+        is_local = not isinstance(tensor, self.dtensor) and (
+            tensor.shape == local_of(parameter.tensor).shape
+        )
+        if not is_local:
+            self.placed_as(parameter, kind, tensor)
 
     def values(self, kind, parameters, optimizer):
         if kind != "grad_reduced":
