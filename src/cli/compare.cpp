@@ -81,6 +81,7 @@ void say_rest(const CompareReport& report) {
   };
   say_unmatched("A", report.a);
   say_unmatched("B", report.b);
+  if (report.null) say_unmatched("the repeated run", *report.null);
   for (const std::string& remark : report.remarks) std::cerr << "trainmon: " << remark << "\n";
 }
 

@@ -351,6 +351,8 @@ def test_what_one_run_lacks_is_said_and_the_rest_compared(tmp_path):
     b = write(tmp_path / "b", steps=4)
     code, out, err = command(a, b, code=0)
     assert "more.bias" in err and "10 of 18 rows of A (steps 0 to 5) have no counterpart" in err
+    err = command(b, b, "--null", a, code=0)[2]
+    assert "10 of 18 rows of the repeated run (steps 0 to 5) have no counterpart" in err
     report = trainmon.compare(a, b)
     assert report["rows"] == 8 and report["a"]["only_here"] == ["grad_reduced more.bias"]
     assert (report["a"]["last_step"], report["b"]["last_step"]) == (5, 3)
