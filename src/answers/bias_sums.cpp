@@ -74,7 +74,8 @@ void BiasSums::add(const LineValue& value) {
 }
 
 bool BiasSums::Bias::is_told() const {
-  return of_output != 0.0 && std::abs(of_gradient) > kLeastSum * most;
+  const bool is_number = of_output != 0.0 && std::isfinite(of_output);
+  return is_number && std::abs(of_gradient) > kLeastSum * most;
 }
 
 double BiasSums::Bias::apart(double factor) const {

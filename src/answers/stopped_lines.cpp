@@ -10,6 +10,7 @@
 #include "model/kinds.h"
 
 namespace trainmon {
+
 StoppedLines::StoppedLines(const std::vector<Series>& series) : of_(series.size()) {
   using Named = std::tuple<std::string, std::string, int>;  // kind, name, chunk
   std::map<Named, std::size_t> modules;
@@ -108,7 +109,9 @@ StoppedLines::Stopped StoppedLines::stopped(const Line& line) const {
 void StoppedLines::leave_out_unrecorded(std::vector<Stopped>& all) const {
   using What = std::pair<bool, bool>;
   const auto what = [](const Line& line) { return What(line.is_grad, line.is_input); };
-  const auto line_of = [&](const Stopped& one) { return lines_[of_[one.series] - 1]; };
+  const auto line_of = [&](const Stopped& one) -> const Line& {
+    return lines_[of_[one.series] - 1];
+  };
   std::map<What, std::set<std::size_t>> known;
   for (const Line& line : lines_) {
     if (line.module > 0 && line.rows >= kRows) known[what(line)].insert(line.module);

@@ -38,7 +38,6 @@ class StoppedLines {
   void forget();
 
  private:
-  using Place = RowPlace;
   struct Module {
     std::int64_t steps = 0;  // with a row
     std::int32_t restart = -1;
@@ -54,7 +53,7 @@ class StoppedLines {
     std::int64_t longest = 0;  // from one to the next
     std::int64_t last = 0;     // the step of its module, or so many rows had one number
     std::int64_t stride = 1;   // between the last two steps
-    Place place = {};          // of the last row, or of the first that should be another
+    RowPlace place = {};       // of the last row, or of the first that should be another
     double number = 0.0;
   };
   void add_to_module(const LineValue& value, Line& line);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -85,6 +86,24 @@ TEST(BiasSums, AGradientThatLosesAPartIsTold) {
       EXPECT_NEAR(found.front().shift.row.value, 0.5, 1e-9);
     }
   }
+}
+
+TEST(BiasSums, StepsThatAreNotFiniteAreNothing) {
+  std::vector<Series> series(2);
+  series[0].kind = kind::kActvGrad;
+  series[0].element = "output";
+  series[1].kind = kind::kGradReduced;
+  series[1].name = "bias";
+  BiasSums sums(series);
+  for (std::int64_t step = 0; step < kSumSteps; ++step) {
+    for (const std::uint32_t one : {0U, 1U}) {
+      LineValue value = value_of_all(one, step, {1.0, 2.0});
+      if (step % 2 == one) value.norm = std::numeric_limits<double>::infinity();
+      if (step % 3 == one) value.mean = std::numeric_limits<double>::quiet_NaN();
+      sums.add(value);
+    }
+  }
+  EXPECT_TRUE(sums.found().empty());
 }
 
 TEST(BiasSums, WhatHoldsOrNeverHeldIsNothing) {
