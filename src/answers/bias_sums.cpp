@@ -106,7 +106,7 @@ void BiasSums::close() {
       const bool is_far = apart > std::max(kSumsApart, kTimesLargest * one.largest);
       if (is_far && one.steps >= kSteps && !one.off) {
         const double share = one.of_gradient / one.of_output / *factor;
-        one.off = {{{0.0, 1.0, one.place, share}, apart, 1, false}, one.series};
+        one.off = {{{0.0, 1.0, one.place, share}, apart, 1, false}, one.series, Measure::sum};
       }
       ++one.steps;
       one.largest = std::max(one.largest, apart);
@@ -117,8 +117,8 @@ void BiasSums::close() {
   is_open_ = false;
 }
 
-std::vector<BiasSums::Off> BiasSums::found() const {
-  std::vector<Off> all;
+std::vector<LineShift> BiasSums::found() const {
+  std::vector<LineShift> all;
   for (const Bias& one : biases_) {
     if (one.off) all.push_back(*one.off);
   }

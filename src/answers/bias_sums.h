@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "answers/line_shift.h"
 #include "answers/line_value.h"
-#include "answers/shift.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -25,14 +25,10 @@ class BiasSums {
   explicit BiasSums(const std::vector<Series>& series);
 
   void add(const LineValue& value);
-  struct Off {
-    // Its value is the factor between the two sums, in units of the usual one. Its `apart` is how
-    // far they are apart, in units of the largest sum that a gradient of this norm can have.
-    Shift shift;
-    std::uint32_t series;  // of the gradient
-  };
-  // The first one of each bias.
-  std::vector<Off> found() const;
+  // The first one of each bias, of the series of its gradient. Its value is the factor between the
+  // two sums, in units of the usual one. Its `apart` is how far they are apart, in units of the
+  // largest sum that a gradient of this norm can have.
+  std::vector<LineShift> found() const;
   // Another rank begins.
   void forget();
 
@@ -47,7 +43,7 @@ class BiasSums {
     std::uint32_t series = 0;
     std::int64_t steps = 0;
     double largest = 0.0;  // how far they were apart in these steps
-    std::optional<Off> off = {};
+    std::optional<LineShift> off = {};
 
     // Sums that cancel tell no factor.
     bool is_told() const;

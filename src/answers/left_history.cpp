@@ -30,8 +30,8 @@ namespace {
 // gradients, whose squares leave their history where the gradients themselves do not.
 bool can_tell(std::string_view kind, bool has_gradients) {
   if (kind == kind::kMgDirection) return false;
-  const auto known = std::ranges::find(kind_table(), kind, &Kind::name);
-  if (known == kind_table().end()) return true;
+  const Kind* known = known_kind(kind);
+  if (known == nullptr) return true;
   if (known->is_state) return !has_gradients;
   return known->group != "attention" && known->group != "spectral" && known->group != "router";
 }

@@ -101,9 +101,9 @@ LeftLines::LeftLines(const std::vector<Series>& series)
   std::map<std::pair<std::string_view, std::int32_t>, std::size_t> numbers;
   for (std::size_t i = 0; i < series.size(); ++i) {
     const std::string_view kind = series[i].kind;
-    const auto known = std::ranges::find(kind_table(), kind, &Kind::name);
+    const Kind* known = known_kind(kind);
     Of& of = of_[tensors().of[i]];
-    of.is_state = known != kind_table().end() && known->is_state;
+    of.is_state = known != nullptr && known->is_state;
     of.is_own_state = is_own_state(series[i]);
     of.is_even = kind != kind::kParamOrigin && kind != kind::kUpdate && kind != kind::kParamUpdated;
     of.is_loss = kind == kLogged;

@@ -12,6 +12,7 @@
 #include "answers/constants.h"
 #include "answers/history.h"
 #include "answers/line_changes.h"
+#include "answers/line_shift.h"
 #include "answers/line_value.h"
 #include "answers/shift.h"
 #include "answers/spread.h"

@@ -9,14 +9,8 @@ void LineChanges::add(const LineValue& value) {
 }
 
 void LineChanges::add_found(std::vector<LineShift>& to) const {
-  for (const auto& [shift, series, has_ended] : stopped_.found()) {
-    to.push_back({shift, series, has_ended ? Measure::rows : Measure::still, false});
-  }
-  for (const auto& [shift, series] : dtypes_.found()) {
-    to.push_back({shift, series, Measure::dtype, false});
-  }
-  for (const auto& [shift, series] : sums_.found()) {
-    to.push_back({shift, series, Measure::sum, false});
+  for (const auto& found : {stopped_.found(), dtypes_.found(), sums_.found()}) {
+    to.insert(to.end(), found.begin(), found.end());
   }
 }
 

@@ -13,8 +13,7 @@ bool is_ids(const Series& series) {
 }
 
 bool is_own_state(const Series& series) {
-  return std::ranges::find(kind_table(), series.kind, &Kind::name) == kind_table().end() &&
-         series.kind != kLogged;
+  return known_kind(series.kind) == nullptr && series.kind != kLogged;
 }
 
 std::optional<LineValue> line_value(const ReadRow& row, const Series& series) {

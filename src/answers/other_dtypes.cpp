@@ -47,7 +47,8 @@ void OtherDtypes::add(const LineValue& value) {
                        1.0,
                        static_cast<std::size_t>(kOther),
                        line.begins},
-                      value.series});
+                      value.series,
+                      Measure::dtype});
   }
   line = {
       .dtype = dtype, .rows = line.others, .restart = value.place.restart, .is_said = line.is_said};

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "answers/line_shift.h"
 #include "answers/line_value.h"
-#include "answers/shift.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -21,12 +21,8 @@ class OtherDtypes {
   explicit OtherDtypes(const std::vector<Series>& series);
 
   void add(const LineValue& value);
-  struct Other {
-    Shift shift;  // its numbers are those of the dtypes
-    std::uint32_t series;
-  };
-  // The first one of each line.
-  const std::vector<Other>& found() const { return found_; }
+  // The first one of each line. Its numbers are those of the dtypes.
+  const std::vector<LineShift>& found() const { return found_; }
   // Another rank begins.
   void forget();
 
@@ -44,7 +40,7 @@ class OtherDtypes {
   std::vector<std::size_t> of_;  // by series: the place in lines_, and 1; 0: none
   std::vector<DType> dtypes_;    // by series
   std::vector<Line> lines_;
-  std::vector<Other> found_;
+  std::vector<LineShift> found_;
 };
 
 }  // namespace trainmon

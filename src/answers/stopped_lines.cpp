@@ -75,8 +75,8 @@ void StoppedLines::add_to_state(const LineValue& value, Line& line) {
   }
 }
 
-std::vector<StoppedLines::Stopped> StoppedLines::found() const {
-  std::vector<Stopped> all;
+std::vector<LineShift> StoppedLines::found() const {
+  std::vector<LineShift> all;
   for (const Line& line : lines_) {
     const bool is_state = line.module == 0;
     const std::int64_t away =
@@ -90,11 +90,11 @@ std::vector<StoppedLines::Stopped> StoppedLines::found() const {
   return all;
 }
 
-StoppedLines::Stopped StoppedLines::stopped(const Line& line) const {
-  Stopped one = {{}, line.series, line.module > 0};
+LineShift StoppedLines::stopped(const Line& line) const {
+  LineShift one = {{}, line.series, line.module > 0 ? Measure::rows : Measure::still};
   one.shift.row = {0.0, static_cast<double>(line.longest), line.place, 0.0};
   one.shift.apart = 1.0;
-  if (!one.has_ended) return one;
+  if (one.measure != Measure::rows) return one;
   RowPlace& row = one.shift.row.row;
   row.step += line.stride;
   for (const auto& [restart, first] : modules_[line.module - 1].starts) {
@@ -106,10 +106,10 @@ StoppedLines::Stopped StoppedLines::stopped(const Line& line) const {
 }
 
 // Another start may record less.
-void StoppedLines::leave_out_unrecorded(std::vector<Stopped>& all) const {
+void StoppedLines::leave_out_unrecorded(std::vector<LineShift>& all) const {
   using What = std::pair<bool, bool>;
   const auto what = [](const Line& line) { return What(line.is_grad, line.is_input); };
-  const auto line_of = [&](const Stopped& one) -> const Line& {
+  const auto line_of = [&](const LineShift& one) -> const Line& {
     return lines_[of_[one.series] - 1];
   };
   std::map<What, std::set<std::size_t>> known;
@@ -117,15 +117,15 @@ void StoppedLines::leave_out_unrecorded(std::vector<Stopped>& all) const {
     if (line.module > 0 && line.rows >= kRows) known[what(line)].insert(line.module);
   }
   using Place = std::tuple<What, std::int32_t, std::int64_t>;  // restart, step
-  const auto place = [&](const Stopped& one) {
+  const auto place = [&](const LineShift& one) {
     return Place(what(line_of(one)), one.shift.row.row.restart, one.shift.row.row.step);
   };
   std::map<Place, std::set<std::size_t>> ended;
-  for (const Stopped& one : all) {
-    if (one.has_ended) ended[place(one)].insert(line_of(one).module);
+  for (const LineShift& one : all) {
+    if (one.measure == Measure::rows) ended[place(one)].insert(line_of(one).module);
   }
-  std::erase_if(all, [&](const Stopped& one) {
-    if (!one.has_ended) return false;
+  std::erase_if(all, [&](const LineShift& one) {
+    if (one.measure != Measure::rows) return false;
     const std::size_t modules = ended[place(one)].size(), of = known[what(line_of(one))].size();
     return one.shift.begins ? 2 * modules > of : of > 1 && modules == of;
   });

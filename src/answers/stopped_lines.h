@@ -7,8 +7,8 @@
 #include <map>
 #include <vector>
 
+#include "answers/line_shift.h"
 #include "answers/line_value.h"
-#include "answers/shift.h"
 #include "trainmon/read.h"
 
 namespace trainmon {
@@ -25,15 +25,9 @@ class StoppedLines {
   explicit StoppedLines(const std::vector<Series>& series);
 
   void add(const LineValue& value);
-  struct Stopped {
-    // Its row is the first that lacks, or that should have another number. Its usual number is how
-    // long one was away at most: in steps, or in rows.
-    Shift shift;
-    std::uint32_t series;
-    bool has_ended;  // or else it has one number
-  };
-  // By the rows so far.
-  std::vector<Stopped> found() const;
+  // By the rows so far. The row of each is the first that lacks, or that should have another
+  // number. Its usual number is how long one was away at most: in steps, or in rows.
+  std::vector<LineShift> found() const;
   // Another rank begins.
   void forget();
 
@@ -57,8 +51,8 @@ class StoppedLines {
     double number = 0.0;
   };
   void add_to_module(const LineValue& value, Line& line);
-  Stopped stopped(const Line& line) const;
-  void leave_out_unrecorded(std::vector<Stopped>& all) const;
+  LineShift stopped(const Line& line) const;
+  void leave_out_unrecorded(std::vector<LineShift>& all) const;
   static void add_to_state(const LineValue& value, Line& line);
 
   std::vector<std::size_t> of_;  // by series: the place in lines_, and 1; 0: none

@@ -100,6 +100,11 @@ std::span<const Kind> kind_table() {
   return kTable;
 }
 
+const Kind* known_kind(string_view name) {
+  const auto known = std::ranges::find(kTable, name, &Kind::name);
+  return known != kTable.end() ? &*known : nullptr;
+}
+
 std::span<const string_view> kind_groups() {
   return kGroups.list();
 }

@@ -26,6 +26,8 @@ struct Kind {
 // In the order in which kinds are listed to people. Optimizers name their state as they like. So
 // the entry "moments" stands for all of it, and the usual names can be asked for one by one.
 std::span<const Kind> kind_table();
+// Null: none of the table.
+const Kind* known_kind(std::string_view name);
 
 // The kinds that obey equations, in the order in which a step makes them, and buffers: of those
 // checks are taken.

@@ -19,10 +19,9 @@ bool contains(const auto& list, std::string_view name) {
 
 // The group that takes a kind of a run; the kind itself where it is in none.
 std::string_view group_of(std::string_view kind) {
-  for (const Kind& known : kind_table()) {
-    if (known.name == kind && !known.is_state) return known.group.empty() ? kind : known.group;
-  }
-  return kMoments;
+  const Kind* known = known_kind(kind);
+  if (known == nullptr || known->is_state) return kMoments;
+  return known->group.empty() ? kind : known->group;
 }
 
 }  // namespace

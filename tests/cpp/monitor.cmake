@@ -15,6 +15,8 @@ trainmon_test(monitor SOURCES monitor/monitor_test.cpp monitor/faults_test.cpp
   monitor/flush_test.cpp DEPENDS monitor read answers)
 trainmon_test(retention SOURCES monitor/retention_test.cpp DEPENDS monitor read answers)
 
+trainmon_test(beside_writer SOURCES monitor/beside_writer_test.cpp DEPENDS monitor read answers LIBRARIES nlohmann_json::nlohmann_json)
+
 trainmon_test(live_runs SOURCES monitor/live_runs_test.cpp DEPENDS monitor read answers)
 
 trainmon_test(start SOURCES monitor/start_test.cpp DEPENDS monitor read answers LIBRARIES nlohmann_json::nlohmann_json)

@@ -143,9 +143,10 @@ class Side {
 
   // What no check judges: a tensor that left its own history.
   leftHistoryText(left) {
-    const isChange = ["rows", "still", "dtype", "sum"].includes(left.measure);
+    const change = `left_history_${left.measure}`;  // no matter of size, where there are words for it
+    const isChange = change in WORDS;
     const what = isChange || ["norm", "value"].includes(left.measure) ? left.kind : `${left.kind} (${left.measure})`;
-    return [say(isChange ? `left_history_${left.measure}` : "left_history", what, left.ranks.join(", "), left.step, number(left.norm, 3), number(left.before, 3)), " ",
+    return [say(isChange ? change : "left_history", what, left.ranks.join(", "), left.step, number(left.norm, 3), number(left.before, 3)), " ",
       isChange ? "" : (left.stays ? say("left_history_stays") : say("left_history_far", number(left.unusual, 3))) + " ",
       left.again ? say("left_history_again", left.again) + " " : "",
       left.beside === null ? "" : say("left_history_beside", left.beside) + " ",

@@ -43,7 +43,7 @@ LineValue value_of_all(std::uint32_t series, std::int64_t step, const std::vecto
   return value;
 }
 
-std::vector<BiasSums::Off> found_in(const BiasCase& given) {
+std::vector<LineShift> found_in(const BiasCase& given) {
   std::vector<Series> series(2 * kModules);
   for (std::size_t i = 0; i < kModules; ++i) {
     series[2 * i].kind = kind::kActvGrad;

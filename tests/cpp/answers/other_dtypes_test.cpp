@@ -15,9 +15,8 @@ namespace {
 
 constexpr std::int64_t kCastFrom = 40, kCastSteps = 80;
 
-std::vector<OtherDtypes::Other> found_of(const std::function<bool(std::int64_t)>& is_cast,
-                                         std::string_view of = kind::kActv,
-                                         bool is_restarted = false) {
+std::vector<LineShift> found_of(const std::function<bool(std::int64_t)>& is_cast,
+                                std::string_view of = kind::kActv, bool is_restarted = false) {
   std::vector<Series> series(2);
   for (Series& one : series) one.kind = of;
   series[1].dtype = DType::bfloat16;
@@ -37,7 +36,7 @@ TEST(OtherDtypes, AreToldFromTheFirstRowOn) {
     const auto found =
         found_of([](auto step) { return step >= kCastFrom; }, kind::kInput, is_restarted);
     ASSERT_EQ(found.size(), 1U);
-    const auto& [shift, series] = found.front();
+    const auto& [shift, series, measure, is_spread] = found.front();
     EXPECT_EQ(series, 1U);
     EXPECT_EQ(shift.row.row.step, kCastFrom);
     EXPECT_EQ(static_cast<DType>(shift.row.value), DType::bfloat16);

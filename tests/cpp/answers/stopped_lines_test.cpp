@@ -60,9 +60,9 @@ TEST(StoppedLines, RowsThatEndAreTold) {
   for (const std::int64_t restart_at : {kGivenSteps, kStopsAt}) {
     const auto found = given([](auto step) { return step < kStopsAt; }, restart_at).found();
     ASSERT_EQ(found.size(), 1U);
-    const auto& [shift, series, has_ended] = found.front();
+    const auto& [shift, series, measure, is_spread] = found.front();
     EXPECT_EQ(series, 1U);
-    EXPECT_TRUE(has_ended);
+    EXPECT_EQ(measure, Measure::rows);
     EXPECT_EQ(shift.row.row.step, kStopsAt);
     EXPECT_EQ(shift.row.usual, 1.0);
     EXPECT_EQ(shift.begins, restart_at == kStopsAt);
@@ -112,9 +112,9 @@ TEST(StoppedLines, AStateThatDoesNotChangeAnyMoreIsToldWhereAChangeIsDue) {
     const auto norm = [&](std::int64_t step) { return 1 + std::min(step, kStopsAt - 1) / every; };
     const auto found = state_of(norm).found();
     ASSERT_EQ(found.size(), 1U);
-    const auto& [shift, series, has_ended] = found.front();
+    const auto& [shift, series, measure, is_spread] = found.front();
     EXPECT_EQ(series, 2U);
-    EXPECT_FALSE(has_ended);
+    EXPECT_EQ(measure, Measure::still);
     EXPECT_EQ(shift.row.row.step, kStopsAt);
     EXPECT_EQ(shift.row.usual, static_cast<double>(every));
   }

@@ -1,0 +1,32 @@
+// A change of a line, and of which of its numbers it is.
+#pragma once
+
+#include <cstdint>
+
+#include "answers/shift.h"
+
+namespace trainmon {
+
+// What of a line left its history.
+enum class Measure : std::uint8_t {
+  norm,
+  mean,     // over the root mean square
+  zeros,    // their share
+  balance,  // the mean over the root mean square, where it was 0 but for rounding
+  largest,  // of ids
+  // What is no matter of size.
+  rows,   // it has no more
+  still,  // the norm, which does not change any more
+  dtype,  // its number
+  sum,    // over that of the gradients of its module's output
+};
+
+// Of a number of a line, with its series.
+struct LineShift {
+  Shift shift;
+  std::uint32_t series;
+  Measure measure;
+  bool is_spread = false;  // not the measure itself, but its standard deviation
+};
+
+}  // namespace trainmon
