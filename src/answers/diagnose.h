@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "answers/left_history.h"
-#include "detect/checks.h"
 #include "detect/findings.h"
+#include "detect/window.h"
 #include "read/open_logs.h"
 #include "read/run_growth.h"
 #include "trainmon/first_bad.h"

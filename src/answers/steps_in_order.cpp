@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "answers/diagnose.h"
+#include "detect/checks.h"
 #include "model/first_bad.h"
 #include "model/own_scalars.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "answers/steps_in_order.h"
-#include "detect/checks.h"
+#include "detect/window.h"
 #include "read/run_layout.h"
 #include "trainmon/read.h"
 

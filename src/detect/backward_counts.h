@@ -6,8 +6,8 @@
 #include <map>
 #include <utility>
 
-#include "detect/checks.h"
 #include "detect/steady_count.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "detect/checks.h"
+
 namespace trainmon::detect {
 namespace {
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "detect/checks.h"
 #include "detect/steady_change.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

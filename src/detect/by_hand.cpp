@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "detect/checks.h"
 
 namespace trainmon::detect {
 namespace {

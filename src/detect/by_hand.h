@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "detect/checks.h"
+#include "detect/reduce.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

@@ -18,11 +18,13 @@
 #include "detect/forward_counts.h"
 #include "detect/gap.h"
 #include "detect/gradient_ranges.h"
+#include "detect/input.h"
 #include "detect/input_limits.h"
 #include "detect/input_ranges.h"
 #include "detect/learning_rates.h"
 #include "detect/own_changes.h"
 #include "detect/rate_slopes.h"
+#include "detect/reduce.h"
 #include "detect/repeated_arguments.h"
 #include "detect/resumed_moments.h"
 #include "detect/resumed_weights.h"
@@ -32,6 +34,7 @@
 #include "detect/step_sizes.h"
 #include "detect/unmoved.h"
 #include "detect/untrained.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

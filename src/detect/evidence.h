@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "detect/inputs.h"
+#include "detect/input_calls.h"
 #include "trainmon/record.h"
 
 namespace trainmon::detect {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "detect/inputs.h"
+#include "detect/input_calls.h"
 
 namespace trainmon::detect {
 

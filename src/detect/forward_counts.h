@@ -5,8 +5,8 @@
 #include <map>
 #include <utility>
 
-#include "detect/checks.h"
 #include "detect/steady_count.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "detect/checks.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

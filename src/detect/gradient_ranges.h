@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <map>
 
-#include "detect/checks.h"
 #include "detect/rank_ranges.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

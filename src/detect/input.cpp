@@ -2,6 +2,8 @@
 // given again and again, or to several ranks, is no chance. Whoever repeats batches from the start
 // means it, and so may epochs in one order: that is noticed once. Whoever does it equally often
 // again and again means it, too.
+#include "detect/input.h"
+
 #include <algorithm>
 #include <cmath>
 #include <string_view>
@@ -9,7 +11,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "detect/checks.h"
 
 namespace trainmon::detect {
 namespace {

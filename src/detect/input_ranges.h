@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "detect/checks.h"
 #include "detect/rank_ranges.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <tuple>
 
-#include "detect/checks.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

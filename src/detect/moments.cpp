@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "detect/checks.h"
 #include "model/rounding.h"
 
 namespace trainmon::detect {

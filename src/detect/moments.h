@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "detect/checks.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

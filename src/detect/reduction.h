@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "detect/checks.h"
+#include "detect/reduce.h"
 #include "detect/shards.h"
 
 namespace trainmon::detect {

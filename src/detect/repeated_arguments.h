@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "detect/checks.h"
-#include "detect/inputs.h"
+#include "detect/input_calls.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

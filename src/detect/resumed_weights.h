@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "detect/checks.h"
 #include "detect/gap.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "detect/checks.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 
-#include "detect/checks.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "detect/checks.h"
+#include "detect/window.h"
 #include "model/mean_shift.h"
 
 namespace trainmon::detect {

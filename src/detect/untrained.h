@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "detect/checks.h"
+#include "detect/window.h"
 
 namespace trainmon::detect {
 

@@ -1,4 +1,4 @@
-#include "detect/inputs.h"
+#include "detect/input_calls.h"
 
 #include <algorithm>
 #include <functional>

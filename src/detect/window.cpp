@@ -1,5 +1,5 @@
 // What all checks share.
-#include "detect/checks.h"
+#include "detect/window.h"
 
 #include <algorithm>
 #include <cmath>
