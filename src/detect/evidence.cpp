@@ -167,6 +167,7 @@ Observation observe(const RowState& state, std::uint32_t flags, double loss_scal
   one.absmax = state.absmax / scale;
   one.min = state.min / scale;
   one.max = state.max / scale;
+  one.zeros = static_cast<double>(state.zeros);
   if (check == nullptr) return one;
   one.fingerprint = check->fingerprint;
   if (!check->has_sketch) return one;

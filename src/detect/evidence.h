@@ -88,6 +88,7 @@ struct Observation {
   double sum_sq = 0.0;
   double absmax = 0.0;
   double min = 0.0, max = 0.0;  // of the finite elements; NaN of estimates
+  double zeros = 0.0;           // elements that are 0, or nearly (config `eps`)
   std::optional<std::uint64_t> fingerprint = {};
   std::vector<float> sketch = {};  // empty: none
   // How far the sketch is off beyond its own rounding: it was added up of several.

@@ -48,6 +48,12 @@ bool may_be_rounding(const Observation& a, const Observation& b, double largest)
          std::abs(a.sum_sq - b.sum_sq) <= 2.0 * each * a.l1_bound() + each * each * a.count;
 }
 
+// Whether elements were set to 0, and nothing else was done, so far as sums tell.
+bool is_pruned(const Observation& left, const Observation& found) {
+  return found.zeros >= left.zeros + 2.0 && found.sum_sq < left.sum_sq &&
+         found.absmax <= left.absmax;
+}
+
 // Whether one element alone changed: one sum of the sketch has all of it. Roundings of many
 // elements are in many sums.
 bool is_of_one_element(const Observation& a, const Observation& b) {
@@ -152,6 +158,7 @@ void Gaps::check(const Window& window, Findings& found) {
     OfRank& rank = ranks[one.after->rank];
     ++rank.changed;
     rank.rounded += may_be_rounding(*one.after, *one.before, rank.largest) ? 1 : 0;
+    rank.pruned += is_pruned(*one.after, *one.before) ? 1 : 0;
     rank.last = &one;
   }
   // A bit that sticks is no program.
@@ -218,6 +225,9 @@ std::string Gaps::reason(const Window& window, const Changed& one, const OfRank&
   const std::size_t others = rank.changed - (is_habit ? rank.rounded : 0);
   if (others > 1 && 2 * others > rank.compared) {
     return "; most weights did so at once, as where a program loads or averages them";
+  }
+  if (rank.pruned > 1 && is_pruned(*one.after, *one.before)) {
+    return "; elements of several weights were set to 0 at once, as where a program prunes them";
   }
   if (is_alike_on_ranks(window, one.after->tensor)) {
     return "; all ranks did the same to them, as a program does";

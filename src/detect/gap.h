@@ -38,6 +38,7 @@ class Gaps {
     std::size_t compared = 0;
     std::size_t changed = 0;
     std::size_t rounded = 0;  // changed by no more than rounding does
+    std::size_t pruned = 0;   // some of whose elements were set to 0
     double largest = 0.0;     // of all elements
     const Changed* last = nullptr;
   };

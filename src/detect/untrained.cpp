@@ -99,9 +99,10 @@ void Untrained::check_forwards(const Window& window, Findings& found) {
     // Inside a wrapper, which itself is in training mode.
     const bool is_inside = window.evaluated.contains({rank, -1 - place.second});
     if (given.contains(place) && !is_inside) {
+      if (seen.without > 0) seen.optimizers.clear();
       seen.with = seen.without == 0 ? seen.with + 1 : 1;
       seen.without = seen.evaluated = 0;
-      seen.optimizers = optimizers[rank];
+      seen.optimizers.insert(optimizers[rank].begin(), optimizers[rank].end());
       continue;
     }
     // Inputs are counted with the steps of one optimizer, which may take fewer than another one.

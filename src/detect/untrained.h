@@ -25,7 +25,7 @@ class Untrained {
     int with = 0;                            // steps in a row that had one
     int without = 0;                         // steps in a row, after those
     int evaluated = 0;                       // of these, with a forward in evaluation mode
-    std::set<std::int32_t> optimizers = {};  // with gradients when it last had one
+    std::set<std::int32_t> optimizers = {};  // with gradients in these
     std::int64_t since = 0;
     bool is_said = false;
   };

@@ -30,6 +30,7 @@ class UntrainedModel : public ::testing::Test {
     bool moves = true;
     bool has_updates = true;
     bool has_gradients = true;
+    bool has_both_gradients = true;
     double rate = 0.5;
   };
   void SetUp() override { engine.know_formula(0, 0); }
@@ -70,6 +71,7 @@ class UntrainedModel : public ::testing::Test {
         evidence.add(row);
       };
       add(Quantity::weight_before, before);
+      if (tensor == 0 && !how.has_both_gradients) continue;
       if (how.has_gradients) add(Quantity::grad_reduced, 5000 + static_cast<std::uint64_t>(step_));
       add(Quantity::weight_after, weight_);
       if (how.has_updates) add(Quantity::update, 7000 + static_cast<std::uint64_t>(step_));
@@ -111,6 +113,18 @@ TEST_F(UntrainedModel, OtherStepsWithoutInputsAreNot) {
   }
   step({}, 10);
   step({.has_input = false, .has_updates = false, .has_gradients = false}, 5);
+  EXPECT_TRUE(found().empty());
+}
+
+struct TwoOptimizers : UntrainedModel {
+  TwoOptimizers() { tensors[1].optimizer = 1; }
+};
+
+// Inputs come with the steps of the first: those of the second alone have none.
+TEST_F(TwoOptimizers, StepsOfOneThatFollowOneWithInputsAreNot) {
+  step({}, 12);
+  step({.has_both_gradients = false});
+  step({.has_input = false, .has_both_gradients = false}, 10);
   EXPECT_TRUE(found().empty());
 }
 

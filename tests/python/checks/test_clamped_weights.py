@@ -85,6 +85,34 @@ def test_damage_beside_it_is_certain(name, damage, tmp_path):
     assert (verdict["check"], verdict["step"], verdict["tensors"]) == ("gap", 61, [tensor])
 
 
+def test_weights_that_are_pruned_are_noticed(tmp_path):
+    """By masks, in the middle of a run; biases are not."""
+    masks, step = {}, [0]
+
+    def after(model):
+        step[0] += 1
+        if step[0] == 40:
+            for weight in (model.one.weight, model.two.weight):
+                masks[weight] = (weight.abs() > weight.abs().median()).float()
+        for weight, mask in masks.items():
+            weight.mul_(mask)
+
+    answer, _ = trained(tmp_path, after, steps=60)
+    assert answer["verdict"] is None, answer["verdict"]
+    found = [one for one in answer["findings"] if one["check"] == "gap"]
+    assert {name for one in found for name in one["tensors"]} == {"one.weight", "two.weight"}
+    assert all("set to 0 at once" in one["text"] and one["step"] == 40 for one in found)
+
+
+def test_one_weight_that_loses_elements_is_certain(tmp_path):
+    def emptied(model):
+        model.one.weight[3].zero_()
+
+    answer, _ = trained(tmp_path, lambda model: None, damage=emptied)
+    verdict = answer["verdict"]
+    assert (verdict["check"], verdict["step"], verdict["tensors"]) == ("gap", 61, ["one.weight"])
+
+
 def test_a_clamp_that_is_lost_is_noticed(tmp_path):
     step = [0]
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import SGD
 
 import trainmon
+from adapter_rows import run_json
 from trainmon.torch.steps.calls import step_in_state
 
 
@@ -185,6 +186,41 @@ def test_a_config_file_may_begin_with_a_byte_order_mark(tmp_path):
     with trainmon.watch(model, SGD(model.parameters(), 0.1), config=path, out=out, every=1):
         model(torch.full((2,), 0.25)).sum().backward()
     assert np.all(trainmon.read_table(out, stats=["zeros"])["zeros"] >= 0)
+
+
+class InLists(torch.optim.Optimizer):
+    """Keeps what it has of a parameter in a list, which torch allows."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for weight in self.param_groups[0]["params"]:
+            state = self.state.setdefault(weight, [torch.zeros_like(weight), 0])
+            state[0].mul_(0.9).add_(weight.grad)
+            state[1] += 1
+            weight.sub_(state[0], alpha=0.01)
+
+
+@pytest.mark.parametrize("checks", [False, True])
+def test_a_state_without_names_is_said_and_costs_no_other_rows(tmp_path, checks, capfd):
+    model = nn.Linear(3, 2)
+    optimizer = InLists(model.parameters())
+    kinds = ["grads", "weights", "moments"]
+    options = {"kinds": kinds, "checks": checks, "every": 1}
+    with trainmon.watch(model, optimizer, out=tmp_path, **options) as monitor:
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(3)).sum().backward()
+            optimizer.step()
+    for kind in ("grad_reduced", "param_origin", "param_updated"):
+        assert len(steps_of(tmp_path, kind)) == 8, kind
+    assert "failed" not in capfd.readouterr().err
+    said = run_json(monitor)["not_covered"]
+    assert [why for what, why in said.items() if "moments" in what] == [
+        "the optimizer keeps no such state under its parameters"
+    ]
 
 
 class OfItself(torch.nn.Linear):

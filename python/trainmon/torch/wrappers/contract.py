@@ -23,6 +23,12 @@ REDUCE, REPLICAS = "reduce of gradients", "replicas of weights, gradients and mo
 CLIP_BEFORE, CLIP_AFTER = 2, 4  # flags of a row: seen before, after the clipping of gradients
 
 
+def kept_by(optimizer, tensor: Tensor) -> Mapping | None:
+    """What a torch optimizer keeps for it, by key. None: nothing, or what has no keys, as a list."""
+    state = optimizer.state.get(tensor)
+    return state if isinstance(state, Mapping) else None
+
+
 @dataclass(frozen=True)
 class Placement:
     """How a local tensor sits in the full one, in the words of include/trainmon/record.h."""
@@ -151,7 +157,7 @@ class Wrapper:
 
     def state(self, parameter: Parameter, optimizer) -> Mapping | None:
         """What the optimizer keeps for it, by key."""
-        return optimizer.state.get(parameter.stepped)
+        return kept_by(optimizer, parameter.stepped)
 
     def has_gradient(self, parameter: Parameter) -> bool:
         """Whether the step that has just ended had one: if not, the state is that of an older step."""
@@ -249,7 +255,7 @@ class InPieces(Wrapper):
 
     def state(self, parameter, optimizer):
         stepped = parameter.stepped
-        state = None if stepped is None else optimizer.state.get(stepped)
+        state = None if stepped is None else kept_by(optimizer, stepped)
         if not state:
             return None
         if self.has_no_pieces():

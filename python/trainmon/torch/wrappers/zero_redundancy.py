@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import sys
 
+from trainmon.torch.wrappers.contract import kept_by
 from trainmon.torch.wrappers.plain import Plain
 
 
@@ -15,7 +16,7 @@ class ZeroRedundancy(Plain):
         return any(isinstance(optimizer, kind) for optimizer in optimizers)
 
     def state(self, parameter, optimizer):
-        return getattr(optimizer, "optim", optimizer).state.get(parameter.stepped)
+        return kept_by(getattr(optimizer, "optim", optimizer), parameter.stepped)
 
     def hook_gradients(self, parameters, registry):
         super().hook_gradients(parameters, registry)
