@@ -14,6 +14,7 @@
 
 #include "answers/apart_ranks.h"
 #include "answers/diagnose.h"
+#include "answers/input_means.h"
 #include "answers/left_losses.h"
 #include "answers/small_steps.h"
 #include "base/made_ahead.h"
@@ -368,6 +369,7 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
   end_rank();
   std::optional<LeftHistory> found = steps.found();
   add_small_steps(found, run, options);
+  add_input_means(found, run, options, diagnosis);
   add_apart_ranks(found, run, options, diagnosis);
   return found;
 }

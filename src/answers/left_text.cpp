@@ -38,6 +38,7 @@ std::string plain_measure_of(const LeftStep& left) {
   if (left.measure == Measure::still) return "still";
   if (left.measure == Measure::dtype) return "dtype";
   if (left.measure == Measure::sum) return "sum";
+  if (left.measure == Measure::given) return "given";
   if (left.measure != Measure::norm) return "mean";
   return left.series.kind == kind::kInputEntropy ? "entropy" : "norm";
 }
@@ -106,6 +107,15 @@ std::string change_text(const LeftStep& left) {
   if (left.measure == Measure::sum) {
     return "its sum over that of its module's output gradients is " + number_text(left.norm, 3) +
            " of that of other biases, and was 1 of it in each step before";
+  }
+  if (left.measure == Measure::given) {
+    const std::string what = left.series.kind == kind::kInputEntropy ? "entropy"
+                             : is_of_ids(left.series.dtype)          ? "mean"
+                                                                     : "root mean square";
+    return "its " + what + " is " + number_text(left.norm, 4) + " in the mean of the " +
+           std::to_string(left.means) + " steps from here on, over all ranks, and was " +
+           number_text(left.usual, 4) + " before; " + number_text(left.score, 3) +
+           " standard errors";
   }
   if (left.measure == Measure::still) {
     return "its norm does not change any more, and did so " + often("row") + " before";
@@ -221,9 +231,11 @@ std::string next_command(const LeftHistory& left, const std::filesystem::path& r
   const auto query = [&](const std::string& sql) {
     return "trainmon query " + shell_word(run.native()) + " " + shell_word(sql);
   };
-  const std::int64_t first =
-      std::max<std::int64_t>(0, left.row.step - static_cast<std::int64_t>(History::kLeast));
-  const std::int64_t last = left.row.step + LeftLines::kStays - 1;
+  const bool is_of_many = left.measure == Measure::given;
+  const std::int64_t before = is_of_many ? left.means : static_cast<std::int64_t>(History::kLeast);
+  const std::int64_t after = is_of_many ? left.means : LeftLines::kStays;
+  const std::int64_t first = std::max<std::int64_t>(0, left.row.step - before);
+  const std::int64_t last = left.row.step + after - 1;
   const std::string steps =
       "step BETWEEN " + std::to_string(first) + " AND " + std::to_string(last);
   if (left.series.kind == kLogged) {

@@ -19,6 +19,7 @@ enum class Measure : std::uint8_t {
   still,  // the norm, which does not change any more
   dtype,  // its number
   sum,    // over that of the gradients of its module's output
+  given,  // the mean of ids or the size of another input, over ranks and many steps
 };
 
 // Of a number of a line, with its series.

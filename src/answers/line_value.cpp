@@ -8,8 +8,12 @@
 
 namespace trainmon {
 
+bool is_of_ids(DType dtype) {
+  return dtype >= DType::int64 && dtype != DType::bool8;
+}
+
 bool is_ids(const Series& series) {
-  return series.kind == kind::kActv && series.dtype >= DType::int64 && series.dtype != DType::bool8;
+  return series.kind == kind::kActv && is_of_ids(series.dtype);
 }
 
 bool is_own_state(const Series& series) {

@@ -9,6 +9,8 @@
 
 namespace trainmon {
 
+// Of integers but flags.
+bool is_of_ids(DType dtype);
 // Ids that a module inside the model is given: those of the model are inputs.
 bool is_ids(const Series& series);
 

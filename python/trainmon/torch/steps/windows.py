@@ -6,24 +6,24 @@ import math
 from torch import Tensor
 
 from trainmon import _core
-from trainmon.base.names import attribute_of
 from trainmon.torch.hooks.backward import IDLE
 from trainmon.torch.steps.calls import closure_of, fused_scaling, initialises_state, is_inside
 from trainmon.torch.steps.last_hooks import LastHooks
 from trainmon.torch.steps.optimizers import has_stages, hooked_around
+from trainmon.torch.steps.step_reads import StepReads
 
 STILL_SCALED = 1
 UNSEEN = 20  # backwards in a row that led to no step and are worth a word
 
 
-class Steps(_core.Steps):
+class Steps(StepReads, _core.Steps):
     """What hooks look at in every call is in C++: `recording`, `task`, `flags`, `previous`,
     `last` and `frame`. The frame is the place of the forward under way, which the clock's steps
     know."""
 
     __slots__ = (
         "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates", "formulas",
-        "window", "turns_left",
+        "window", "turns_left", "is_followed", "is_late",
         "pending", "in_step", "first", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
         "kept_states", "lost_state", "stages_left", "stepped", "uncleared", "mistaken", "has_stepped", "_read", "_hooks",
@@ -35,12 +35,11 @@ class Steps(_core.Steps):
         self.part = adapter.steps_part
         self._read = adapter.sweeps_part.run  # what fails there does not make the steps lose count
         self._hooks = LastHooks()
-        self.sweeps = self.directions = self.updates = self.formulas = None
+        self.sweeps = self.directions = self.updates = self.formulas = self.groups = None
         self.start_known = start_iteration is not None
         start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
         self.index = self.core.add_optimizer(start)
         # The faces of other monitors have no place for what groups say.
-        self.groups = None
         if adapter.fixed_selection is None:
             self.groups = _core.DeclaredGroups(self.core, self.index)
         self.flags = STILL_SCALED if adapter.loss_scale.is_known() else 0
@@ -48,8 +47,11 @@ class Steps(_core.Steps):
         self.attribute = "grad"  # in which gradients of parameters add up
         self.scale = 1.0
         self.has_stepped = False
+        # A pre-hook of the user came later, and follows ours in the step under way. It may change
+        # gradients: then they are read when the step has ended.
+        self.is_followed = self.is_late = False
         self.mistaken = False  # rows of the open window are not flagged as scaled, but they are
-        self.fused = None
+        self.fused = None  # what a fused step divides gradients by, and whether it leaves them out
         self.in_step = False
         self.caller = 0  # id of the frame that runs the step under way
         self.inner = 0  # steps begun inside it: an optimizer whose step() calls super().step()
@@ -274,6 +276,7 @@ class Steps(_core.Steps):
         if self.fused is not None:
             self.scales()  # there is a scaler, though nobody showed it to us
         self.lost_state = len(self.optimizer.state) < self.kept_states
+        self.is_followed = bool(self._hooks.followed())
         if self.recording:
             self._read(self.sweeps.check)
         fn = closure_of(args, kwargs)
@@ -285,13 +288,10 @@ class Steps(_core.Steps):
                 return args, {**kwargs, "closure": closure}
             return (args[0], closure, *args[2:]), kwargs
         self._read_groups()
-        self.read_before()
+        # A fused step may change them, too.
+        self.is_late = self.is_followed and self.fused is None
+        self.read_before(gradients=not self.is_late)
         return None
-
-    def _read_groups(self) -> None:
-        """When nothing but the step itself is still to come: a closure may set the rate, too."""
-        if self.recording and self.groups is not None:
-            self.groups.read(attribute_of(self.optimizer, "param_groups"))
 
     def _watched(self, fn):
         runs = 0
@@ -313,24 +313,6 @@ class Steps(_core.Steps):
 
         return closure
 
-    def read_before(self, gradients: bool = True, weights: bool = True) -> None:
-        if gradients and self.recording:
-            # What the optimizer's kernel will divide by.
-            scale = None if self.fused is None else self.fused[0]
-            self._read(self.sweeps.read, "grad_reduced", "grad", scale)
-            if self.directions is not None:
-                self._read(self.directions.read)
-        if weights and self.recording:
-            self._read(self.sweeps.read, "param_origin")
-            if self.adapter.state_before:
-                self._read_state()
-        self.adapter.seal("before_step")
-
-    def _read_state(self) -> None:
-        self._read(self.sweeps.read_state)
-        if self.updates is not None:
-            self._read(self.updates.read)
-
     def after_step(self) -> None:
         if self.inner:
             self.inner -= 1
@@ -342,13 +324,7 @@ class Steps(_core.Steps):
         if self.lost_state:  # moments begin anew
             self.adapter.announce_edit()
         if self.recording:
-            if self._hooks.followed():
-                self._read_groups()
-            self._read(self.sweeps.read, "param_updated")
-            if not self.adapter.state_before:
-                self._read_state()
-            if self.formulas is not None:
-                self._read(self.formulas.read)
+            self.read_after()
         if self.turns_left:
             self.caller = 0  # its frame is gone, and another may take its place
             return
@@ -360,6 +336,7 @@ class Steps(_core.Steps):
             scale, found_inf = self.fused[0] if self.fused[0] is not None else scale, self.fused[1]
         if self.mistaken:
             scale = math.nan
+        was_early = self.fused is not None
         self.fused = None
         overflowed = found_inf is not None and found_inf.is_cpu and float(found_inf) > 0
         self.adapter.window_ends(self, skipped=overflowed)
@@ -377,13 +354,13 @@ class Steps(_core.Steps):
         self.adapter.step_ended(self)
         self.adapter.seal("after_step")
         self.advance()
-        self._stay_last()
+        self._stay_last(was_early)
         self.adapter.step_over(self)
 
-    def _stay_last(self) -> None:
+    def _stay_last(self, was_early: bool) -> None:
         """What the user's own pre-hooks do to gradients comes before ours, whoever came first. Not done
         before a step: torch may be running them."""
-        if self._hooks.move_last():
+        if self._hooks.move_last() and was_early:
             self.adapter.coverage.hook_came_later(self.core.step(self.index) - 1)
 
     def _end_when_known(self, tensors: list[Tensor], outcome) -> None:
