@@ -120,7 +120,12 @@ class Training:
         self.wrapped = self._wrap()
         self.parameters = dict(zip(self.names, self.wrapped.parameters(), strict=True))
         self.optimizer = self._make_optimizer()
-        self.optimizer.register_step_post_hook(lambda *_: self._at("update"))
+        post_hooks = self.optimizer._optimizer_step_post_hooks
+        of_update = self.optimizer.register_step_post_hook(lambda *_: self._at("update"))
+        # Before what watches the step, which puts its own hook first.
+        self.optimizer.register_step_pre_hook(
+            lambda *_: post_hooks.move_to_end(of_update.id, last=False)
+        )
         self.data = torch.Generator().manual_seed(1000 * seed + self.rank)
         self.step = 0
         self.watchers: list = []

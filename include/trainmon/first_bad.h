@@ -35,7 +35,8 @@ struct FirstBad {
   bool follows_gap = false;
   // It is a gradient of a try that was left out, and the training goes on with the same step.
   bool was_left_out = false;
-  // It came with the data, and what comes behind the forward of its step is recorded and finite.
+  // It is an input or an activation, and what comes behind the forward of its step is recorded and
+  // finite.
   bool is_filled_in = false;
   struct OfRestart {
     ReadRow row;
@@ -50,6 +51,8 @@ std::optional<FirstBad> first_bad(const RunRows& rows);
 struct FirstBadOfRun {
   RunRows run;  // without rows and payloads
   std::optional<FirstBad> found;
+  // What came before it, where the model filled that in.
+  std::optional<FirstBad> filled_in;
   // Losses that are not finite, after they were, though the step was: the first of each name. They
   // are finite again later, or the gradients of their step are.
   std::vector<ReadScalar> passed_losses;

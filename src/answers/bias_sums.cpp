@@ -32,6 +32,21 @@ bool is_bias(const Series& series) {
   return is_of_weight && (series.name.ends_with(kBias) || series.name == kBias.substr(1));
 }
 
+// The middle of those that agree best. Under autocast the gradients of some biases are rounded to
+// bfloat16, and those of normalisations are not.
+double agreed(const std::vector<double>& factors) {
+  std::size_t most = 0;
+  double middle = factors[factors.size() / 2];
+  for (std::size_t begin = 0, end = 0; begin < factors.size(); ++begin) {
+    const double width = kSumsApart * std::abs(factors[begin]);
+    while (end < factors.size() && factors[end] - factors[begin] <= width) ++end;
+    if (end - begin < kFewest || end - begin <= most) continue;
+    most = end - begin;
+    middle = factors[(begin + end) / 2];
+  }
+  return middle;
+}
+
 }  // namespace
 
 BiasSums::BiasSums(const std::vector<Series>& series) : uses_(series.size()) {
@@ -90,7 +105,7 @@ std::optional<double> BiasSums::common_factor() const {
   }
   if (factors.size() < kFewest) return std::nullopt;
   std::ranges::sort(factors);
-  const double middle = factors[factors.size() / 2];
+  const double middle = agreed(factors);
   const auto agree = std::ranges::count_if(factors, [&](double factor) {
     return std::abs(factor - middle) <= kAlike * std::abs(middle);
   });

@@ -121,17 +121,22 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
   result.control_steps = recording.control_steps;
   detect::Findings findings = steps.findings_at_end();
   result.tensors = steps.tensors();
-  if (bad.found) {
+  const auto place_of = [&](const Series& series) {
     const auto same = [&](const detect::Tensor& one) {
-      return one.name == bad.found->series.name && one.chunk == bad.found->series.chunk;
+      return one.name == series.name && one.chunk == series.chunk;
     };
     const auto known = std::ranges::find_if(result.tensors, same);
     const auto place = static_cast<std::uint32_t>(known - result.tensors.begin());
     if (known == result.tensors.end()) {
-      const Series& series = bad.found->series;
       result.tensors.push_back({series.name, series.chunk, series.optimizer, series.element});
     }
-    findings.add(finding_of(*bad.found, place, steps.together()));
+    return place;
+  };
+  if (bad.filled_in) {
+    findings.add(finding_of(*bad.filled_in, place_of(bad.filled_in->series), {}));
+  }
+  if (bad.found) {
+    findings.add(finding_of(*bad.found, place_of(bad.found->series), steps.together()));
   }
   for (const ReadScalar& loss : bad.passed_losses) findings.add(finding_of(loss));
   result.run = stream.take_facts();

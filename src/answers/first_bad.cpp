@@ -29,14 +29,23 @@ struct BadRow {
   BadPlace place;
 };
 
+bool is_of_forward(const Series& series) {
+  return series.kind == kind::kInput || series.kind == kind::kActv;
+}
+
 // The first bad row of each restart, rank and optimizer.
 class FirstRows {
  public:
-  explicit FirstRows(const RunRows& run) : run_(&run) {}
+  // `leaves_out_activations`: and inputs, and gradients of both.
+  explicit FirstRows(const RunRows& run, bool leaves_out_activations = false)
+      : run_(&run), leaves_out_activations_(leaves_out_activations) {}
 
   void add(const ReadRow& row) {
     if (!is_bad(row)) return;
     const Series& series = run_->series[row.series];
+    if (leaves_out_activations_ && (is_of_forward(series) || series.kind == kind::kActvGrad)) {
+      return;
+    }
     keep(row, series, place_of(*run_, row, series));
   }
   void add(const FirstRows& other) {
@@ -90,6 +99,7 @@ class FirstRows {
   }
 
   const RunRows* run_;
+  bool leaves_out_activations_;
   // By restart, rank and optimizer, of whose windows the order is known.
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, BadRow> first_;
 };
@@ -143,7 +153,8 @@ class Around {
       around_.local.add(is_bad(row), row.seq, series.name);
     }
     if (series.kind == kind::kActvGrad) around_.passed.add(is_bad(row), row.seq, series.name);
-    if (moment_of(series.kind) > 1) around_.behind.add(is_bad(row), row.seq, series.name);
+    const bool is_behind = moment_of(series.kind) > 1 && series.kind != kind::kActvGrad;
+    if (is_behind) around_.behind.add(is_bad(row), row.seq, series.name);
   }
   const AroundBad& around() const { return around_; }
   std::vector<int> ranks() const { return {ranks_.begin(), ranks_.end()}; }
@@ -213,8 +224,10 @@ std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool 
   bad.ranks = seen.ranks();
   bad.was_left_out = first.place.is_routine && seen.goes_on();
   const AroundBad& around = seen.around();
-  bad.is_filled_in = bad.series.kind == kind::kInput && around.behind.rows > 0 &&
-                     around.behind.bad == 0 && std::isfinite(around.loss.value_or(0.0));
+  // A gradient of an activation may be as bad as that, where none reaches a weight.
+  const BadCount& behind = around.behind.rows > 0 ? around.behind : around.passed;
+  bad.is_filled_in = is_of_forward(bad.series) && behind.rows > 0 && behind.bad == 0 &&
+                     std::isfinite(around.loss.value_or(0.0));
   bad.follows_gap = bad.row.step > 0;
   look_again(bad.row.step - 1, -1, [&](const ReadRow& row) {
     if (row.rank == bad.row.rank && row.step == bad.row.step - 1) bad.follows_gap = false;
@@ -231,22 +244,59 @@ std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool 
   return bad;
 }
 
+// What is found of a run, and of it what is no activation and no input.
+struct FoundRows {
+  explicit FoundRows(const RunRows& run) : all(run), behind(run, true) {}
+
+  void add(const ReadRow& row) {
+    all.add(row);
+    behind.add(row);
+  }
+  void add(const FoundRows& other) {
+    all.add(other.all);
+    behind.add(other.behind);
+  }
+
+  FirstRows all, behind;
+};
+
+// A model that fills something in may do so in each step. What counts is the step in which more
+// than that is bad.
+void go_on(const RunRows& run, const FirstRows& behind, bool is_whole, const LookAgain& look_again,
+           FirstBadOfRun& result) {
+  const std::map<std::int32_t, BadRow> of_restarts = behind.of_restarts();
+  if (of_restarts.empty()) return;
+  const auto& [restart, first] =
+      *std::ranges::min_element(of_restarts, {}, [](const auto& one) { return one.second.place; });
+  FirstRows of_step(run);
+  of_step.add(behind);
+  look_again(first.row.step, restart, [&](const ReadRow& row) {
+    if (row.step == first.row.step && row.restart == restart) of_step.add(row);
+  });
+  result.filled_in = std::move(result.found);
+  result.found = finish(run, of_step, is_whole, look_again);
+}
+
 // The same, and the losses that are passed over.
-void find(const RunRows& run, FirstRows& found, bool is_whole, const LookAgain& look_again,
+void find(const RunRows& run, FoundRows& found, bool is_whole, const LookAgain& look_again,
           FirstBadOfRun& result) {
   if (is_whole) {
     PassedLosses passed(run);
     for (const std::int64_t step : passed.steps()) {
       look_again(step, -1, [&](const ReadRow& row) { passed.look(row, run.series[row.series]); });
     }
-    found.add_losses(passed);
+    found.all.add_losses(passed);
+    found.behind.add_losses(passed);
     result.passed_losses = passed.noticed(run);
   }
-  result.found = finish(run, found, is_whole, look_again);
+  result.found = finish(run, found.all, is_whole, look_again);
+  if (result.found && result.found->is_filled_in) {
+    go_on(run, found.behind, is_whole, look_again, result);
+  }
 }
 
 void find(const RunRows& run, bool is_whole, FirstBadOfRun& result) {
-  FirstRows found(run);
+  FoundRows found(run);
   for (const ReadRow& row : run.rows) found.add(row);
   const auto look_again = [&](std::int64_t, std::int32_t, const Look& look) {
     for (const ReadRow& row : run.rows) look(row);
@@ -283,13 +333,13 @@ FirstBadOfRun first_bad(const OpenedRun& opened, ReadOptions options) {
   const bool is_whole = options.kinds.empty() && options.include.empty() && options.exclude.empty();
   FirstBadOfRun result;
   RunStream stream(opened, options);
-  FirstRows found(stream.facts());
+  FoundRows found(stream.facts());
   std::vector<Damage> said_before;
   std::mutex mutex;
   const auto& pieces = stream.pieces();
   std::vector<std::vector<Damage>> damage(pieces.size());
   for_each_parallel(pieces.size(), useful_threads(options.threads), [&](std::size_t i) {
-    FirstRows here(stream.facts());
+    FoundRows here(stream.facts());
     RunStream::Take take{[&](const ReadRow& row) { here.add(row); }, {}};
     take.only_bad_batches = true;
     const std::int64_t rows = stream.read(pieces[i], take, damage[i]);

@@ -40,8 +40,8 @@ std::optional<double> number_of(const ReadRow& row, const Series& series) {
   return logarithm(*norm / std::sqrt(static_cast<double>(row.state.count)));
 }
 
-// By how much less the standard error of a mean is where numbers do not go with the one before, as
-// batches of one document after another do. Of what is left beside the means of both parts.
+// Batches of one document after another go with the one before. Then the standard error of a mean
+// is larger, by one over this. Of what is left beside the means of both parts.
 double independence(std::span<const double> before, std::span<const double> after) {
   double squares = 0.0, products = 0.0;
   for (const std::span<const double> part : {before, after}) {

@@ -160,7 +160,10 @@ void LeftSteps::take(const LeftLines::Left& left, std::uint32_t number, const Se
   // `input_grads` and `reread` may be changed while a training runs.
   const bool is_asked_for =
       left.measure == Measure::rows && diagnosis_.control_steps.contains(row.step);
-  if (is_asked_for || has_reason(row.step, series)) return;
+  // Of ids that never come a gradient of logits gets so small that it counts as zero.
+  const bool is_of_logits =
+      left.measure == Measure::zeros && series.kind == kind::kActvGrad && is_of_last_module(series);
+  if (is_asked_for || is_of_logits || has_reason(row.step, series)) return;
   Step& step = steps[{row.restart, row.step}];
   std::vector<std::string> modules = modules_of(series.name);
   if (step.lines++ == 0) {
@@ -368,10 +371,15 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
   }
   end_rank();
   std::optional<LeftHistory> found = steps.found();
+  add_means(found, run, options, diagnosis);
+  return found;
+}
+
+void add_means(std::optional<LeftHistory>& found, const OpenedRun& run, const ReadOptions& options,
+               const Diagnosis& diagnosis) {
   add_small_steps(found, run, options);
   add_input_means(found, run, options, diagnosis);
   add_apart_ranks(found, run, options, diagnosis);
-  return found;
 }
 
 }  // namespace trainmon

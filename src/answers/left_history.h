@@ -142,6 +142,11 @@ std::vector<LineValue> line_values(const RunStream& stream, const RunStream::Pie
 std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions options,
                                         const Diagnosis& diagnosis);
 
+// Adds what means of many rows tell where no history does. Activations may have changed by less,
+// data may be others on average, and ranks may part.
+void add_means(std::optional<LeftHistory>& found, const OpenedRun& run, const ReadOptions& options,
+               const Diagnosis& diagnosis);
+
 // "norm", "mean", "zeros"; "entropy" of ids, "value" of a logged loss. "norm_spread" and so on.
 std::string measure_of(const LeftStep& left);
 // "step 30, rank 1, input (root) input.0", "step 30, ranks 0-1, grad_reduced all tensors"

@@ -66,7 +66,7 @@ struct AroundBad {
   std::int64_t activations = 0;  // rows of activations
   BadCount local;                // gradients before the reduction
   BadCount passed;               // gradients of activations
-  BadCount behind;               // all that comes behind the forward
+  BadCount behind;               // all that comes behind the forward, but these
   std::optional<double> loss;    // that was logged; one that is not finite, where there is one
   std::string setting;           // of an optimizer, NaN by then: "lr of group 0 is nan from ..."
 };

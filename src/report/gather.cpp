@@ -7,10 +7,8 @@
 #include <set>
 #include <string_view>
 
-#include "answers/apart_ranks.h"
 #include "answers/history.h"
 #include "answers/left_history.h"
-#include "answers/small_steps.h"
 #include "base/cancelled.h"
 #include "base/text.h"
 #include "compare/compare.h"
@@ -292,8 +290,7 @@ Gathered gather(std::span<const OpenedRun> runs, std::span<const Diagnosis* cons
       std::move(rows).give_to(to, stream.facts(), left);
     }
     to.runs[run].left_history = left.found();
-    add_small_steps(to.runs[run].left_history, runs[run], select);
-    add_apart_ranks(to.runs[run].left_history, runs[run], select, *diagnoses[run]);
+    add_means(to.runs[run].left_history, runs[run], select, *diagnoses[run]);
     for (const int rank : stream.facts().ranks) to.curves.join_equal(number, rank);
   }
   score_curves(to.curves);

@@ -156,6 +156,21 @@ def test_a_value_that_left_its_history_is_amber(browser, tmp_path, factor, steps
     silent(page)
 
 
+def test_data_that_are_others_on_average_are_told(browser, tmp_path):
+    rank, drawn = WrittenRank(tmp_path / "run"), np.random.default_rng(3)
+    for step in range(420):
+        size = np.exp(0.1 * drawn.normal() + (0.15 if step >= 300 else 0.0))
+        rank.observe(ones(size), "input", "", step, element="input.0")
+        rank.end_step()
+    rank.stop()
+    left = json.loads(trainmon("diagnose", tmp_path / "run", "--json").stdout)["left_history"]
+    assert (left["measure"], left["step"] in range(297, 304)) == ("given", True)
+    page = browser.open(page_of(tmp_path / "run"))
+    said = f"from step {left['step']} on input is {left['norm']:.3g} in the mean of many steps"
+    assert said in page.text("[id$=left_history]")
+    silent(page)
+
+
 def test_a_dtype_that_changed_is_told_by_its_name(browser, tmp_path):
     rank = WrittenRank(tmp_path / "run")
     for step in range(60):

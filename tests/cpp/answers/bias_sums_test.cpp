@@ -17,7 +17,7 @@
 namespace trainmon {
 namespace {
 
-constexpr std::size_t kModules = 4, kOutputs = 8, kSamples = 32;
+constexpr std::size_t kOutputs = 8, kSamples = 32;
 constexpr std::int64_t kSumSteps = 100, kFaultAt = 70;
 
 struct BiasCase {
@@ -26,6 +26,8 @@ struct BiasCase {
   bool is_clipped = false;       // all by one factor, another one in each step
   bool has_other_norms = false;  // no bias has its module's sum, as in a parameter of another use
   int micro_steps = 1;
+  std::size_t modules = 4;
+  std::size_t rounded = 0;  // so many of them, the first ones, are off by their rounding
 };
 
 LineValue value_of_all(std::uint32_t series, std::int64_t step, const std::vector<double>& all) {
@@ -44,8 +46,8 @@ LineValue value_of_all(std::uint32_t series, std::int64_t step, const std::vecto
 }
 
 std::vector<LineShift> found_in(const BiasCase& given) {
-  std::vector<Series> series(2 * kModules);
-  for (std::size_t i = 0; i < kModules; ++i) {
+  std::vector<Series> series(2 * given.modules);
+  for (std::size_t i = 0; i < given.modules; ++i) {
     series[2 * i].kind = kind::kActvGrad;
     series[2 * i].name = "layers." + std::to_string(i);
     series[2 * i].element = "output";
@@ -57,7 +59,7 @@ std::vector<LineShift> found_in(const BiasCase& given) {
   std::normal_distribution<double> normal(0.02, 0.1);
   for (std::int64_t step = 0; step < kSumSteps; ++step) {
     const double clipped = given.is_clipped ? 1.0 / (2.0 + static_cast<double>(step % 7)) : 1.0;
-    for (std::size_t i = 0; i < kModules; ++i) {
+    for (std::size_t i = 0; i < given.modules; ++i) {
       std::vector<double> bias(kOutputs);
       for (int micro = 0; micro < given.micro_steps; ++micro) {
         std::vector<double> output(kOutputs * kSamples);
@@ -66,8 +68,9 @@ std::vector<LineShift> found_in(const BiasCase& given) {
         sums.add(value_of_all(static_cast<std::uint32_t>(2 * i), step, output));
       }
       for (double& one : bias) {
-        one *= clipped * (i + 1 == kModules ? given.factor(step) : 1.0);
+        one *= clipped * (i + 1 == given.modules ? given.factor(step) : 1.0);
         if (given.has_other_norms) one *= 1.0 + normal(random);
+        if (i < given.rounded) one *= 1.0 + 0.01 * normal(random);
       }
       sums.add(value_of_all(static_cast<std::uint32_t>(2 * i + 1), step, bias));
     }
@@ -81,11 +84,19 @@ TEST(BiasSums, AGradientThatLosesAPartIsTold) {
       const auto factor = [](auto step) { return step == kFaultAt ? 0.5 : 1.0; };
       const auto found = found_in({factor, is_clipped, false, micro_steps});
       ASSERT_EQ(found.size(), 1U);
-      EXPECT_EQ(found.front().series, 2 * kModules - 1);
+      EXPECT_EQ(found.front().series, 2 * BiasCase().modules - 1);
       EXPECT_EQ(found.front().shift.row.row.step, kFaultAt);
       EXPECT_NEAR(found.front().shift.row.value, 0.5, 1e-9);
     }
   }
+}
+
+TEST(BiasSums, ThoseThatAreRoundedLessTellTheFactor) {
+  EXPECT_TRUE(found_in({.modules = 9, .rounded = 5}).empty());
+  const auto factor = [](auto step) { return step == kFaultAt ? 0.999 : 1.0; };
+  const auto found = found_in({.factor = factor, .modules = 9, .rounded = 5});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found.front().shift.row.row.step, kFaultAt);
 }
 
 TEST(BiasSums, StepsThatAreNotFiniteAreNothing) {

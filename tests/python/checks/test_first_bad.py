@@ -313,6 +313,45 @@ def test_a_module_may_fill_in_what_is_missing(tmp_path, begins, poison_at):
         assert found.step == answer["verdict"]["step"] == 5 and found.name == "1.weight"
 
 
+class OfRowsWithoutKeys(nn.Module):
+    """Attention that may have no key for a row: the NaN of its softmax is filled in, as torch advises."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.shares, self.last = nn.Linear(8, 8), nn.Softmax(-1), nn.Linear(8, 4)
+
+    def forward(self, x, padding):
+        z = self.first(x)
+        scores = (z @ z.transpose(1, 2)).masked_fill(padding[:, None, :], -math.inf)
+        return self.last(self.shares(scores).nan_to_num(0.0) @ z)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_an_activation_that_is_filled_in_is_not_certain(tmp_path, is_lost):
+    """Where a weight has lost an element, its gradients say so."""
+    torch.manual_seed(0)
+    model = OfRowsWithoutKeys()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    how = {"checks": True, "kinds": ["grads", "activations"], "every": 1}
+    with trainmon.watch(model, optimizer, out=tmp_path, **how):
+        for step in range(12):
+            padding = (
+                torch.arange(5)[None] >= torch.tensor([5, 3, 0 if step >= 6 else 4, 2])[:, None]
+            )
+            out = model(torch.randn(4, 5, 8), padding)
+            loss = out[~padding].square().mean() * (math.nan if is_lost and step == 9 else 1.0)
+            optimizer.zero_grad()
+            loss.backward()
+            if not is_lost or step != 9:
+                for weight in model.parameters():
+                    weight.grad.nan_to_num_(0.0)
+            optimizer.step()
+    answer = trainmon.diagnose(tmp_path)
+    first = answer["findings"][0]
+    assert (first["step"], first["stage"], first["certain"]) == (6, "forward", False)
+    assert (answer["verdict"] is not None) == is_lost
+
+
 class NotAllowed(nn.Module):
     """Infinities that are meant: of a weight, of distances, of what a minimum passes over."""
 

@@ -205,6 +205,26 @@ class StateCleared(Training):
             self.optimizer.state.clear()
 
 
+class StateOfEachCleared(Training):
+    """The entries stay, and the optimizer fills them anew."""
+
+    def before(self, step):
+        if step == 14:
+            for state in self.optimizer.state.values():
+                state.clear()
+
+
+class StateOfTheLastReplaced(Training):
+    """As where a layer is drawn anew."""
+
+    def before(self, step):
+        if step == 14:
+            for weight in list(self.model.parameters())[-2:]:
+                state = self.optimizer.state[weight]
+                for key in state:
+                    state[key] = torch.zeros_like(state[key])
+
+
 class NewOptimizer(Training):
     """As at the second stage of a training."""
 

@@ -239,6 +239,8 @@ def plant(fault, name):
 
         def before(*_):
             kept[:] = [tensor.detach().clone()]
+            # Next to the step, before what watches it: as a fault of the step itself.
+            optimizer._optimizer_step_post_hooks.move_to_end(planted.id, last=False)
 
         def after(*_):
             if step_number[0] == 7:
@@ -249,7 +251,7 @@ def plant(fault, name):
                     FAULTS[fault](tensor, kept[0], group, optimizer.state[tensor])
 
         optimizer.register_step_pre_hook(before)
-        optimizer.register_step_post_hook(after)
+        planted = optimizer.register_step_post_hook(after)
 
     return at
 

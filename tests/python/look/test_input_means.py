@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import trainmon
+from test_report import command
 
 STEPS, CHANGE = 420, 300
 
@@ -50,7 +51,7 @@ def test_a_source_that_ends_is_told(tmp_path):
     assert errors == max(abs(z) for z in all_errors(given))
     independent = errors * np.sqrt((1 - correlation) / (1 + correlation))
     assert left["unusual"] == pytest.approx(independent, rel=1e-4)
-    text = trainmon.diagnose(str(tmp_path)).text
+    text = command("diagnose", tmp_path, check=0).stdout
     said = (
         f"step {at}, rank 0, input (root) input.0\n  its mean is {left['norm']:.4g} in the mean of"
     )

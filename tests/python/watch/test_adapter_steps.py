@@ -1,4 +1,5 @@
 # Windows and steps: what belongs to which attempt, whatever the loop around the optimizer looks like.
+import contextlib
 import copy
 import math
 import os
@@ -576,6 +577,45 @@ def test_a_pre_hook_that_comes_in_the_middle_makes_no_finding(tmp_path, is_kept)
     assert {step: norms[step] for step in seen} == pytest.approx(seen, rel=1e-6)
     found = trainmon.diagnose(str(tmp_path))
     assert found["verdict"] is None, found["verdict"]
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_post_hooks_of_the_user_run_behind_ours(tmp_path, is_first):
+    """They edit weights, clear gradients, raise: the rows are those of the step, whoever came first."""
+    torch.manual_seed(0)
+    model = linear()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    slow = [weight.detach().clone() for weight in model.parameters()]
+    left = []
+
+    def after(optimizer, args, kwargs):
+        left.append(model[0].weight.norm().item())
+        if len(left) % 5 == 0:  # Lookahead
+            weights = [weight.detach() for weight in model.parameters()]
+            torch._foreach_lerp_(slow, weights, 0.5)
+            torch._foreach_copy_(weights, slow)
+        optimizer.zero_grad()
+        if len(left) == 24:
+            raise OSError("no disk for a checkpoint")
+
+    if is_first:
+        optimizer.register_step_post_hook(after)
+    kinds = ["grads", "weights", "moments"]
+    with trainmon.watch(model, optimizer, out=tmp_path, kinds=kinds, checks=True, every=1):
+        if not is_first:
+            optimizer.register_step_post_hook(after)
+        for _ in range(40):
+            model(batch()).pow(2).mean().backward()
+            with contextlib.suppress(OSError):
+                optimizer.step()
+    table = trainmon.read(tmp_path, kinds=["param_updated", "exp_avg"])
+    table = table[table.name == "0.weight"]
+    norms = table[table.kind == "param_updated"].sort_values("step").norm.tolist()
+    assert norms == pytest.approx(left, rel=1e-6) and len(norms) == 40
+    assert len(table[table.kind == "exp_avg"]) == 40
+    answer = trainmon.diagnose(str(tmp_path))
+    assert answer["verdict"] is None, answer["verdict"]
+    assert {one["check"] for one in answer["findings"]} == {"gap"}
 
 
 def test_a_pre_hook_that_came_after_watch_runs_before_ours(tmp_path, caplog):

@@ -14,7 +14,7 @@ from trainmon.torch.hooks.hook import Handles, Hook
 from trainmon.torch.hooks.unseen import unseen
 from trainmon.torch.steps.calls import fused_scaling, initialises_state
 from trainmon.torch.steps.every_step import EveryStep
-from trainmon.torch.steps.last_hooks import LastHooks
+from trainmon.torch.steps.innermost_hooks import InnermostHooks
 
 
 class StepCalls:
@@ -32,7 +32,7 @@ class StepCalls:
         self.skipped = 0
         self._threads = threading.local()
         self._lock = fork_safe_lock()  # optimizers may step in several threads
-        self._handles, self._hooks = Handles(), LastHooks()
+        self._handles, self._hooks = Handles(), InnermostHooks()
         self._all = optimizers is None
         self._in_hooks: set[int] = set()  # ids of optimizers whose own pre-hooks torch is running
         for optimizer in optimizers or ():

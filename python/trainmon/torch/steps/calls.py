@@ -64,18 +64,26 @@ def is_walked(hooks: dict) -> bool:
     return bool(walkers(hooks))
 
 
+def steps_of(state) -> int:
+    """How many steps that state of a parameter has seen, 0 if it does not count. What no optimizer can
+    have counted (inf, NaN, 2^53 and more, of a damaged checkpoint) counts as 0."""
+    step = state.get("step") if isinstance(state, dict) else None
+    if isinstance(step, Tensor):
+        is_number = step.numel() == 1 and not step.is_complex() and not step.is_meta
+        step = step.item() if is_number else None
+    is_count = isinstance(step, (int, float)) and 0 < step < MOST_STEPS
+    return int(step) if is_count else 0
+
+
+def steps_known_at_once(state) -> int:
+    """The same, 0 where that would wait for a device."""
+    step = state.get("step") if isinstance(state, dict) else None
+    return 0 if isinstance(step, Tensor) and step.device.type != "cpu" else steps_of(state)
+
+
 def step_in_state(optimizer) -> int:
-    """How many steps the optimizer has taken according to its own state, 0 if it does not count. What
-    no optimizer can have counted (inf, NaN, 2^53 and more, of a damaged checkpoint) counts as 0."""
-    taken = 0
-    for state in optimizer.state.values():
-        step = state.get("step") if isinstance(state, dict) else None
-        if isinstance(step, Tensor):
-            is_number = step.numel() == 1 and not step.is_complex() and not step.is_meta
-            step = step.item() if is_number else None
-        if isinstance(step, (int, float)) and taken < step < MOST_STEPS:
-            taken = int(step)
-    return taken
+    """How many steps the optimizer has taken according to its own state."""
+    return max(map(steps_of, optimizer.state.values()), default=0)
 
 
 def initialises_state(optimizer, frame) -> bool:

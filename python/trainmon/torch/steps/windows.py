@@ -7,8 +7,14 @@ from torch import Tensor
 
 from trainmon import _core
 from trainmon.torch.hooks.backward import IDLE
-from trainmon.torch.steps.calls import closure_of, fused_scaling, initialises_state, is_inside
-from trainmon.torch.steps.last_hooks import LastHooks
+from trainmon.torch.steps.calls import (
+    closure_of,
+    fused_scaling,
+    initialises_state,
+    is_inside,
+    steps_known_at_once,
+)
+from trainmon.torch.steps.innermost_hooks import InnermostHooks
 from trainmon.torch.steps.optimizers import has_stages, hooked_around
 from trainmon.torch.steps.step_reads import StepReads
 
@@ -26,7 +32,8 @@ class Steps(StepReads, _core.Steps):
         "window", "turns_left", "is_followed", "is_late",
         "pending", "in_step", "first", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
-        "kept_states", "lost_state", "stages_left", "stepped", "uncleared", "mistaken", "has_stepped", "_read", "_hooks",
+        "kept_states", "lost_state", "stages_left", "stepped", "uncleared", "mistaken", "has_stepped", "counted",
+        "_read", "_hooks",
     )  # fmt: skip
 
     def __init__(self, adapter, optimizer, start_iteration: int | None):
@@ -34,7 +41,7 @@ class Steps(StepReads, _core.Steps):
         self.adapter, self.core, self.optimizer = adapter, adapter.core, optimizer
         self.part = adapter.steps_part
         self._read = adapter.sweeps_part.run  # what fails there does not make the steps lose count
-        self._hooks = LastHooks()
+        self._hooks = InnermostHooks()
         self.sweeps = self.directions = self.updates = self.formulas = self.groups = None
         self.start_known = start_iteration is not None
         start = start_iteration if self.start_known else adapter.steps_taken(optimizer)
@@ -59,6 +66,7 @@ class Steps(StepReads, _core.Steps):
         self.turns_left = 0  # further calls of step() that are part of the step under way
         self.kept_states = 0  # tensors for which the optimizer kept a state after its last step
         self.lost_state = False  # fewer before the step under way: somebody cleared them
+        self.counted: dict[int, int] = {}  # steps that the state of some of them had seen by then
         self.abandoned = 0  # windows in a row whose gradients reached no step
         self.stepped = []  # parameters whose gradients the last step took
         self.advance()
@@ -275,7 +283,7 @@ class Steps(StepReads, _core.Steps):
             self.has_stepped = True
         if self.fused is not None:
             self.scales()  # there is a scaler, though nobody showed it to us
-        self.lost_state = len(self.optimizer.state) < self.kept_states
+        self.lost_state = len(self.optimizer.state) < self.kept_states or self._steps_fell()
         self.is_followed = bool(self._hooks.followed())
         if self.recording:
             self._read(self.sweeps.check)
@@ -292,6 +300,17 @@ class Steps(StepReads, _core.Steps):
         self.is_late = self.is_followed and self.fused is None
         self.read_before(gradients=not self.is_late)
         return None
+
+    def _steps_of_probes(self) -> dict[int, int]:
+        """Of some parameters, how many steps their state has seen: it may be made anew for each."""
+        if not (self.recording and self.adapter.wants_state):
+            return {}
+        states = self.optimizer.state
+        return {id(one): steps_known_at_once(states.get(one)) for one in self._probes()}
+
+    def _steps_fell(self) -> bool:
+        now = self._steps_of_probes()
+        return any(steps < self.counted.get(key, 0) for key, steps in now.items())
 
     def _watched(self, fn):
         runs = 0
@@ -321,6 +340,7 @@ class Steps(StepReads, _core.Steps):
             self.ignored = False
             return
         self.kept_states = len(self.optimizer.state)
+        self.counted = self._steps_of_probes()
         if self.lost_state:  # moments begin anew
             self.adapter.announce_edit()
         if self.recording:

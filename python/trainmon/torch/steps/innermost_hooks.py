@@ -1,4 +1,4 @@
-# Hooks on optimizers whose pre-hook comes after those of the user, whoever came first.
+# Hooks on optimizers next to the step: behind the pre-hooks of the user and before the post-hooks.
 from __future__ import annotations
 
 import threading
@@ -46,8 +46,9 @@ def _wait_until_free(hooks: dict) -> None:
         time.sleep(0.0005)
 
 
-class LastHooks:
-    """The user's own pre-hooks may change gradients. Optimizers are kept weakly."""
+class InnermostHooks:
+    """The user's own pre-hooks may change gradients; the post-hooks may clear them, change weights
+    or raise. Whoever came first does not matter. Optimizers are kept weakly."""
 
     def __init__(self):
         self._held: dict[int, tuple] = {}  # key of our pre-hook -> (its optimizer, handles)
@@ -60,6 +61,7 @@ class LastHooks:
             keep_out_of_graphs(type(one))
         restored, handle = Restored(optimizer), optimizer.register_step_pre_hook(before)
         ends = optimizer.register_step_post_hook(after)
+        optimizer._optimizer_step_post_hooks.move_to_end(ends.id, last=False)
         held = restored, StepHook(handle), StepHook(ends)
         self._held[handle.id] = weakref.ref(optimizer), held
         return held
