@@ -24,6 +24,7 @@ from trainmon.torch.measuring.own_time import OwnTime
 from trainmon.torch.modules import compiled, gradient_edges
 from trainmon.torch.modules.activations import Activations
 from trainmon.torch.modules.buffers import Buffers
+from trainmon.torch.modules.fast_paths import FastPaths
 from trainmon.torch.modules.inputs import Inputs
 from trainmon.torch.modules.selection import Selection
 from trainmon.torch.parameters.announced_edits import announce_edits
@@ -290,6 +291,7 @@ class Adapter(DuringTraining):
             from trainmon.torch.modules.stacks import Stacks  # few ask for it
 
             self.stacks = Stacks(self, self._part("stacks"))
+        self.fast_paths = FastPaths(self)
         self.find_modules()
 
     def _features(self, part, kinds: set[str]):
@@ -308,11 +310,14 @@ class Adapter(DuringTraining):
         found = [(part, self.selected_modules(everything)) for part, everything in parts]
         kept = {id(module): module for _, modules in found for _, _, module in modules}
         for module in self.handles.leave({id(root): root for root in self.roots}, kept):
+            self.fast_paths.forget(module)
             for part, _ in parts:
                 part.watched.pop(id(module), None)
         for part, modules in found:
             for chunk, name, module in modules:
                 part.install(name, module, chunk, self.handles)
+        for root in self.roots:
+            self.fast_paths.install(root, self.handles)
 
     def model_changed(self) -> None:
         """Parameters or modules of the model are others: for what keeps some by object."""

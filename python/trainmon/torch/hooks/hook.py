@@ -56,6 +56,7 @@ class ModuleHook:
         kind, self.kind = self.kind, None
         if kind is None:
             return
+        _lifted.discard(self.handle.id)
         self.handle.remove()
         with self._lock:
             self._classes[kind] -= 1
@@ -74,7 +75,50 @@ def is_followed(hooks, key) -> bool:
 def _is_gone(handle) -> bool:
     """Whether somebody took a hook off without its handle."""
     hooks = handle.hooks_dict_ref()
-    return hooks is None or handle.id not in hooks
+    return hooks is None or (handle.id not in hooks and handle.id not in _lifted)
+
+
+_lifted: set[int] = set()  # ids of handles whose hooks are to be put back
+
+
+def has_hooks(module) -> bool:
+    """Whether it has forward hooks of ours."""
+    return bool(_forward_hooks(module))
+
+
+def lift(module) -> list[Callable]:
+    """Takes our forward hooks off for a while. What puts them back, those that are not removed by then."""
+    return [_lift(hooks, notes) for hooks, notes in _forward_hooks(module)]
+
+
+def _forward_hooks(module) -> list[tuple]:
+    """The dictionaries that have some of ours, each with what is noted beside it."""
+    tables = [(getattr(module, key, {}), notes) for key, notes in _KEPT[:2]]
+    return [
+        (hooks, [getattr(module, note, {}) for note in notes])
+        for hooks, notes in tables
+        if any(isinstance(hook, Hook) for hook in hooks.values())
+    ]
+
+
+def _lift(hooks, notes: list[dict]) -> Callable:
+    order = list(hooks)
+    ours = {key: hook for key, hook in hooks.items() if isinstance(hook, Hook)}
+    noted = [{key: note[key] for key in ours if key in note} for note in notes]
+    for key in ours:
+        for held in (hooks, *notes):
+            held.pop(key, None)
+    _lifted.update(ours)
+
+    def put_back() -> None:
+        for held, kept in zip((hooks, *notes), (ours, *noted), strict=True):
+            held.update({key: one for key, one in kept.items() if key in _lifted})
+        _lifted.difference_update(ours)
+        for key in [*order, *(key for key in hooks if key not in order)]:
+            if key in hooks:
+                hooks.move_to_end(key)
+
+    return put_back
 
 
 def _reduced(module):
