@@ -17,9 +17,10 @@
 namespace trainmon {
 namespace {
 
-constexpr double kErrorsOfMeans = 6.0;   // standard errors
-constexpr double kTimesAnyBefore = 2.0;  // as far apart as any two means before
-constexpr std::int64_t kNearSteps = 64;  // what is found there is the same change
+constexpr double kErrorsOfMeans = 6.0;               // standard errors
+constexpr double kTimesAnyBefore = 2.0;              // as far apart as any two means before
+constexpr double kRepeats = 0.8, kGoTogether = 0.7;  // correlations
+constexpr std::int64_t kNearSteps = 64;              // what is found there is the same change
 
 bool is_given(const Series& series) {
   return series.kind == kind::kInput || series.kind == kind::kInputEntropy;
@@ -57,6 +58,28 @@ double independence(std::span<const double> before, std::span<const double> afte
   return std::sqrt((1.0 - correlation) / (1.0 + correlation));
 }
 
+// Takes the median away, and what is farther from it than most are, so that a few cannot tell.
+// Whether most differ at all.
+bool keep_to_range(std::vector<double>& numbers) {
+  constexpr double kDeviations = 4.0;  // median ones
+  const auto median = [](std::vector<double> of) {
+    const auto middle = of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2);
+    std::ranges::nth_element(of, middle);
+    return *middle;
+  };
+  const double middle = median(numbers);
+  std::vector<double> sizes;
+  for (double& one : numbers) sizes.push_back(std::abs(one -= middle));
+  const double most = kDeviations * median(std::move(sizes));
+  double mean = 0.0;
+  for (double& one : numbers) {
+    one = std::clamp(one, -most, most);
+    mean += one / static_cast<double>(numbers.size());
+  }
+  for (double& one : numbers) one -= mean;
+  return most > 1e-6;
+}
+
 }  // namespace
 
 void StepMeans::Mean::add(const Mean& other) {
@@ -87,40 +110,50 @@ void StepMeans::add(const RowPlace& row, double number) {
   means_[place].add({row.restart, row.rank, row.seq, 1, number});
 }
 
-std::optional<StepMeans::Change> StepMeans::change() const {
-  std::vector<std::size_t> places;  // of means with a row
-  std::vector<double> numbers;
-  Sums sums;
+StepMeans::Numbers StepMeans::numbers() const {
+  Numbers all;
   for (std::size_t i = 0; i < means_.size(); ++i) {
     if (means_[i].rows == 0) continue;
-    places.push_back(i);
-    numbers.push_back(means_[i].sum / static_cast<double>(means_[i].rows));
-    sums.add(numbers.back());
+    all.places.push_back(i);
+    all.numbers.push_back(means_[i].sum / static_cast<double>(means_[i].rows));
   }
+  return all;
+}
+
+RowPlace StepMeans::place_of(std::size_t place) const {
+  const Mean& one = means_[place];
+  RowPlace row;
+  row.restart = one.restart;
+  row.rank = one.rank;
+  row.step = first_ + static_cast<std::int64_t>(place) * width_;
+  row.seq = one.seq;
+  return row;
+}
+
+std::optional<StepMeans::Change> StepMeans::change() const {
+  const auto [places, all] = numbers();
   // So many places before must tell how far means are apart anyway.
   constexpr std::size_t kFewestBefore = kSteps;
-  if (places.size() < 3 * kSteps + kFewestBefore) return std::nullopt;
-  std::vector<double> errors(places.size(), 0.0);
-  for (std::size_t at = kSteps; at + kSteps <= places.size(); ++at) {
+  if (all.size() < 3 * kSteps + kFewestBefore) return std::nullopt;
+  Sums sums;
+  for (const double one : all) sums.add(one);
+  std::vector<double> errors(all.size(), 0.0);
+  for (std::size_t at = kSteps; at + kSteps <= all.size(); ++at) {
     errors[at] = sums.errors_between(at - kSteps, at, at + kSteps);
   }
   double before = *std::ranges::max_element(std::span(errors).first(kSteps + kFewestBefore));
-  for (std::size_t at = 2 * kSteps + kFewestBefore; at + kSteps <= places.size(); ++at) {
+  for (std::size_t at = 2 * kSteps + kFewestBefore; at + kSteps <= all.size(); ++at) {
     before = std::max(before, errors[at - kSteps]);
     const auto around = std::span(errors).subspan(at - kSteps, 2 * kSteps);
     const bool is_clearest = errors[at] == *std::ranges::max_element(around);
     if (!is_clearest || errors[at] < std::max(kErrorsOfMeans, kTimesAnyBefore * before)) continue;
-    const std::span all(numbers);
-    const double independent =
-        errors[at] * independence(all.subspan(at - kSteps, kSteps), all.subspan(at, kSteps));
+    const std::span numbers(all);
+    const double independent = errors[at] * independence(numbers.subspan(at - kSteps, kSteps),
+                                                         numbers.subspan(at, kSteps));
     if (independent < kErrorsOfMeans) continue;
-    const Mean& one = means_[places[at]];
     Change change;
-    change.restart = one.restart;
-    change.rank = one.rank;
-    change.step = first_ + static_cast<std::int64_t>(places[at]) * width_;
-    change.seq = one.seq;
-    change.begins = one.restart != means_[places[at - 1]].restart;
+    change.first = place_of(places[at]);
+    change.begins = change.first.restart != place_of(places[at - 1]).restart;
     change.before = sums.mean(at - kSteps, at);
     change.after = sums.mean(at, at + kSteps);
     change.errors = independent;
@@ -130,16 +163,69 @@ std::optional<StepMeans::Change> StepMeans::change() const {
   return std::nullopt;
 }
 
-std::optional<LeftStep> input_means(const OpenedRun& run, ReadOptions options,
-                                    const Diagnosis& diagnosis) {
-  if (diagnosis.verdict) return std::nullopt;
+std::optional<StepMeans::Repeat> StepMeans::repeat() const {
+  auto [places, all] = numbers();
+  all.resize(std::min(all.size(), kMostPairs));
+  if (all.size() < kShortest + kFewestPairs || !keep_to_range(all)) return std::nullopt;
+  std::vector<double> squares = {0.0};  // of those before each
+  for (const double one : all) squares.push_back(squares.back() + one * one);
+  const auto correlation = [&](std::size_t lag) {
+    const std::size_t pairs = all.size() - lag;
+    const double products = std::inner_product(all.begin() + static_cast<std::ptrdiff_t>(lag),
+                                               all.end(), all.begin(), 0.0);
+    const double sizes = (squares.back() - squares[lag]) * squares[pairs];
+    return sizes > 0.0 ? products / std::sqrt(sizes) : 0.0;
+  };
+  for (std::size_t lag = 1; lag < kShortest; ++lag) {
+    if (correlation(lag) >= kGoTogether) return std::nullopt;
+  }
+  for (std::size_t lag = kShortest; lag + kFewestPairs <= all.size(); ++lag) {
+    const double one = correlation(lag);
+    if (one < kRepeats) continue;
+    return Repeat{place_of(places[lag]),
+                  static_cast<std::int64_t>(places[lag] - places[0]) * width_, one};
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+LeftStep step_of(const StepMeans::Change& change) {
+  LeftStep step;
+  step.row = change.first;
+  step.norm = std::exp(change.after);
+  step.usual = std::exp(change.before);
+  step.score = change.errors;
+  step.measure = Measure::given;
+  step.means = static_cast<int>(change.steps);
+  step.begins = change.begins;
+  return step;
+}
+
+LeftStep step_of(const StepMeans::Repeat& repeat) {
+  LeftStep step;
+  step.row = repeat.first;
+  step.norm = repeat.correlation;
+  step.usual = static_cast<double>(repeat.steps);
+  step.score = repeat.correlation;
+  step.measure = Measure::repeats;
+  step.means = static_cast<int>(repeat.steps);
+  return step;
+}
+
+}  // namespace
+
+std::vector<LeftStep> input_means(const OpenedRun& run, ReadOptions options,
+                                  const Diagnosis& diagnosis) {
+  std::vector<LeftStep> steps;
+  if (diagnosis.verdict) return steps;
   options.all_restarts = options.merged = false;
   if (options.kinds.empty()) {
     options.kinds = {std::string(kind::kInput), std::string(kind::kInputEntropy)};
   }
   const RunStream stream(run, options);
   const std::vector<Series>& series = stream.facts().series;
-  if (std::ranges::none_of(series, is_given)) return std::nullopt;
+  if (std::ranges::none_of(series, is_given)) return steps;
   const TensorNumbers tensors(series);
   std::vector<StepMeans> means(tensors.count);
   std::vector<const Series*> of(tensors.count, nullptr);
@@ -155,47 +241,43 @@ std::optional<LeftStep> input_means(const OpenedRun& run, ReadOptions options,
   take.columns = columns_of(std::span<const Stat>(kStats));
   std::vector<Damage> said_before;
   for (const RunStream::Piece& piece : stream.pieces()) stream.read(piece, take, said_before);
-  std::optional<StepMeans::Change> clearest;
-  LeftStep step;
-  for (std::size_t i = 0; i < means.size(); ++i) {
-    const std::optional<StepMeans::Change> change = means[i].change();
-    if (!change || (clearest && clearest->errors >= change->errors)) continue;
-    clearest = change;
-    step.series = *of[i];
-  }
-  if (!clearest) return std::nullopt;
-  const bool is_noticed = std::ranges::any_of(diagnosis.findings, [&](const auto& one) {
-    return one.check == detect::Check::input && std::abs(one.step - clearest->step) <= kNearSteps;
-  });
-  if (is_noticed) return std::nullopt;
-  step.row.restart = clearest->restart;
-  step.row.rank = clearest->rank;
-  step.row.step = clearest->step;
-  step.row.seq = clearest->seq;
-  step.norm = std::exp(clearest->after);
-  step.usual = std::exp(clearest->before);
-  step.score = clearest->errors;
-  step.measure = Measure::given;
-  step.means = static_cast<int>(clearest->steps);
-  step.begins = clearest->begins;
-  step.ranks = stream.facts().ranks;
-  return step;
+  const auto add_clearest = [&](const auto& found_in) {
+    std::optional<LeftStep> clearest;
+    for (std::size_t i = 0; i < means.size(); ++i) {
+      const auto found = found_in(means[i]);
+      if (!found) continue;
+      LeftStep step = step_of(*found);
+      if (clearest && clearest->score >= step.score) continue;
+      step.series = *of[i];
+      step.ranks = stream.facts().ranks;
+      clearest = std::move(step);
+    }
+    if (!clearest) return;
+    const bool is_noticed = std::ranges::any_of(diagnosis.findings, [&](const auto& one) {
+      return one.check == detect::Check::input &&
+             std::abs(one.step - clearest->row.step) <= kNearSteps;
+    });
+    if (!is_noticed) steps.push_back(std::move(*clearest));
+  };
+  add_clearest([](const StepMeans& one) { return one.repeat(); });
+  add_clearest([](const StepMeans& one) { return one.change(); });
+  return steps;
 }
 
 void add_input_means(std::optional<LeftHistory>& found, const OpenedRun& run,
                      const ReadOptions& options, const Diagnosis& diagnosis) {
-  std::optional<LeftStep> given = input_means(run, options, diagnosis);
-  if (!given) return;
-  if (!found) {
-    found = LeftHistory{std::move(*given), {}};
-    return;
+  for (LeftStep& given : input_means(run, options, diagnosis)) {
+    if (!found) {
+      found = LeftHistory{std::move(given), {}};
+      continue;
+    }
+    const auto is_near = [&](const LeftStep& one) {
+      return std::abs(one.row.step - given.row.step) <= kNearSteps;
+    };
+    if (is_near(*found) || std::ranges::any_of(found->others, is_near)) continue;
+    found->others.push_back(std::move(given));
+    std::ranges::stable_sort(found->others, {}, [](const LeftStep& one) { return one.row.step; });
   }
-  const auto is_near = [&](const LeftStep& one) {
-    return std::abs(one.row.step - given->row.step) <= kNearSteps;
-  };
-  if (is_near(*found) || std::ranges::any_of(found->others, is_near)) return;
-  found->others.push_back(std::move(*given));
-  std::ranges::stable_sort(found->others, {}, [](const LeftStep& one) { return one.row.step; });
 }
 
 }  // namespace trainmon

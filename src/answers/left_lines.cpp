@@ -241,6 +241,7 @@ void LeftLines::Shifting::add(const LineValue& value) {
     case Measure::still:
     case Measure::dtype:
     case Measure::sum:
+    case Measure::repeats:
     case Measure::given:
       return;  // of others
   }

@@ -38,6 +38,7 @@ std::string plain_measure_of(const LeftStep& left) {
   if (left.measure == Measure::still) return "still";
   if (left.measure == Measure::dtype) return "dtype";
   if (left.measure == Measure::sum) return "sum";
+  if (left.measure == Measure::repeats) return "repeats";
   if (left.measure == Measure::given) return "given";
   if (left.measure != Measure::norm) return "mean";
   return left.series.kind == kind::kInputEntropy ? "entropy" : "norm";
@@ -91,6 +92,12 @@ std::string spread_text(const LeftStep& left) {
          number_text(left.usual, 3);
 }
 
+// The number of an input whose means are compared.
+std::string input_text(const Series& series) {
+  if (series.kind == kind::kInputEntropy) return "entropy";
+  return is_of_ids(series.dtype) ? "mean" : "root mean square";
+}
+
 // Of what is no matter of size.
 std::string change_text(const LeftStep& left) {
   const auto longest = static_cast<std::int64_t>(left.usual);
@@ -109,13 +116,15 @@ std::string change_text(const LeftStep& left) {
            " of that of other biases, and was 1 of it in each step before";
   }
   if (left.measure == Measure::given) {
-    const std::string what = left.series.kind == kind::kInputEntropy ? "entropy"
-                             : is_of_ids(left.series.dtype)          ? "mean"
-                                                                     : "root mean square";
-    return "its " + what + " is " + number_text(left.norm, 4) + " in the mean of the " +
-           std::to_string(left.means) + " steps from here on, over all ranks, and was " +
-           number_text(left.usual, 4) + " before; " + number_text(left.score, 3) +
-           " standard errors";
+    return "its " + input_text(left.series) + " is " + number_text(left.norm, 4) +
+           " in the mean of the " + std::to_string(left.means) +
+           " steps from here on, over all ranks, and was " + number_text(left.usual, 4) +
+           " before; " + number_text(left.score, 3) + " standard errors";
+  }
+  if (left.measure == Measure::repeats) {
+    return "its " + input_text(left.series) + " goes with that of " + std::to_string(left.means) +
+           " steps before from here on, by a correlation of " + number_text(left.norm, 3) +
+           ": batches come in one order, or the random numbers of an augmentation begin anew";
   }
   if (left.measure == Measure::still) {
     return "its norm does not change any more, and did so " + often("row") + " before";
@@ -231,7 +240,7 @@ std::string next_command(const LeftHistory& left, const std::filesystem::path& r
   const auto query = [&](const std::string& sql) {
     return "trainmon query " + shell_word(run.native()) + " " + shell_word(sql);
   };
-  const bool is_of_many = left.measure == Measure::given;
+  const bool is_of_many = left.measure == Measure::given || left.measure == Measure::repeats;
   const std::int64_t before = is_of_many ? left.means : static_cast<std::int64_t>(History::kLeast);
   const std::int64_t after = is_of_many ? left.means : LeftLines::kStays;
   const std::int64_t first = std::max<std::int64_t>(0, left.row.step - before);

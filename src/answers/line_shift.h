@@ -15,11 +15,12 @@ enum class Measure : std::uint8_t {
   balance,  // the mean over the root mean square, where it was 0 but for rounding
   largest,  // of ids
   // What is no matter of size.
-  rows,   // it has no more
-  still,  // the norm, which does not change any more
-  dtype,  // its number
-  sum,    // over that of the gradients of its module's output
-  given,  // the mean of ids or the size of another input, over ranks and many steps
+  rows,     // it has no more
+  still,    // the norm, which does not change any more
+  dtype,    // its number
+  sum,      // over that of the gradients of its module's output
+  repeats,  // the correlation with what an input was so many steps before
+  given,    // the mean of ids or the size of another input, over ranks and many steps
 };
 
 // Of a number of a line, with its series.

@@ -171,6 +171,18 @@ def test_data_that_are_others_on_average_are_told(browser, tmp_path):
     silent(page)
 
 
+def test_data_that_repeat_are_told(browser, tmp_path):
+    rank, sizes = WrittenRank(tmp_path / "run"), np.random.default_rng(3).uniform(1, 2, 40)
+    for step in range(200):
+        rank.observe(ones(sizes[step % 40]), "input", "", step, element="input.0")
+        rank.end_step()
+    rank.stop()
+    page = browser.open(page_of(tmp_path / "run"))
+    said = "from step 40 on input goes with that of 40 steps before, by a correlation of 1."
+    assert said in page.text("#left_history")
+    silent(page)
+
+
 def test_a_dtype_that_changed_is_told_by_its_name(browser, tmp_path):
     rank = WrittenRank(tmp_path / "run")
     for step in range(60):

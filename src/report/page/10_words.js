@@ -211,6 +211,8 @@ const WORDS = {
     "有一个和不一致（没有检查项对此下结论）：第 %3 步，rank %2 上 %1 之和与其模块输出梯度之和的比，是其他偏置的 %4 倍；此前与它们相同。"],
   left_history_given: ["What the model is given is other data, which no check judges: from step %3 on %1 is %4 in the mean of many steps, over all ranks, and was %5 before.",
     "模型得到的数据变了（没有检查项对此下结论）：自第 %3 步起，%1 在所有 rank 的许多步上的平均为 %4，此前为 %5。"],
+  left_history_repeats: ["What the model is given repeats, which no check judges: from step %3 on %1 goes with that of %5 steps before, by a correlation of %4. Batches come in one order, or the random numbers of an augmentation begin anew.",
+    "模型得到的数据在重复（没有检查项对此下结论）：自第 %3 步起，%1 与 %5 步之前的相关系数为 %4；批次按同一顺序出现，或数据增强的随机数重新开始。"],
   left_history_far: ["It is %1 robust standard deviations off.", "偏离 %1 个稳健标准差。"],
   left_history_again: ["So {1|is|are} %1 of the next rows.", "随后的行中还有 %1 行如此。"],
   left_history_beside: ["These are numbers relative to rank %1, which holds the same weights.", "这些数是相对于持有相同权重的 rank %1 的。"],

@@ -67,3 +67,25 @@ def all_errors(given):
 def test_one_that_goes_on_is_not(tmp_path):
     trained(tmp_path, STEPS)
     assert trainmon.diagnose(str(tmp_path))["left_history"] is None
+
+
+def test_augmentations_that_repeat_are_told(tmp_path):
+    """Images are shuffled, and how bright they are made is drawn from the same seed in each epoch."""
+    torch.manual_seed(0)
+    model = nn.Linear(16, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    images, given = torch.randn(240, 16), []
+    with trainmon.watch(model, optimizer, out=str(tmp_path), kinds=["grads", "input"], every=1):
+        for _ in range(8):
+            bright = np.random.default_rng(1)
+            for chosen in torch.randperm(240).split(8):
+                batch = images[chosen] * float(bright.uniform(0.5, 1.5))
+                given.append(np.log(batch.double().square().mean().sqrt().item()))
+                model(batch).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    left = trainmon.diagnose(str(tmp_path))["left_history"]
+    assert (left["kind"], left["measure"], left["step"]) == ("input", "repeats", 30)
+    assert left["before"] == 30
+    assert left["norm"] == pytest.approx(np.corrcoef(given[30:], given[:-30])[0, 1], abs=0.02)
+    assert "by a correlation of 0.9" in command("diagnose", tmp_path, check=0).stdout
