@@ -75,10 +75,11 @@ def steps_of(state) -> int:
     return int(step) if is_count else 0
 
 
-def steps_known_at_once(state) -> int:
-    """The same, 0 where that would wait for a device."""
+def begins_anew(state) -> bool:
+    """Whether that state of a parameter is as before the first step, so far as it says so at once."""
     step = state.get("step") if isinstance(state, dict) else None
-    return 0 if isinstance(step, Tensor) and step.device.type != "cpu" else steps_of(state)
+    is_elsewhere = isinstance(step, Tensor) and step.device.type != "cpu"
+    return not state or (step is not None and not is_elsewhere and steps_of(state) == 0)
 
 
 def step_in_state(optimizer) -> int:

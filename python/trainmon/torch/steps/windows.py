@@ -8,11 +8,11 @@ from torch import Tensor
 from trainmon import _core
 from trainmon.torch.hooks.backward import IDLE
 from trainmon.torch.steps.calls import (
+    begins_anew,
     closure_of,
     fused_scaling,
     initialises_state,
     is_inside,
-    steps_known_at_once,
 )
 from trainmon.torch.steps.innermost_hooks import InnermostHooks
 from trainmon.torch.steps.optimizers import has_stages, hooked_around
@@ -32,7 +32,7 @@ class Steps(StepReads, _core.Steps):
         "window", "turns_left", "is_followed", "is_late",
         "pending", "in_step", "first", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
-        "kept_states", "lost_state", "stages_left", "stepped", "uncleared", "mistaken", "has_stepped", "counted",
+        "kept_states", "lost_state", "stages_left", "stepped", "uncleared", "mistaken", "has_stepped", "kept",
         "_read", "_hooks",
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ class Steps(StepReads, _core.Steps):
         self.turns_left = 0  # further calls of step() that are part of the step under way
         self.kept_states = 0  # tensors for which the optimizer kept a state after its last step
         self.lost_state = False  # fewer before the step under way: somebody cleared them
-        self.counted: dict[int, int] = {}  # steps that the state of some of them had seen by then
+        self.kept: dict[int, list] = {}  # what it kept of some of them, by then
         self.abandoned = 0  # windows in a row whose gradients reached no step
         self.stepped = []  # parameters whose gradients the last step took
         self.advance()
@@ -283,7 +283,7 @@ class Steps(StepReads, _core.Steps):
             self.has_stepped = True
         if self.fused is not None:
             self.scales()  # there is a scaler, though nobody showed it to us
-        self.lost_state = len(self.optimizer.state) < self.kept_states or self._steps_fell()
+        self.lost_state = len(self.optimizer.state) < self.kept_states or self._begins_anew()
         self.is_followed = bool(self._hooks.followed())
         if self.recording:
             self._read(self.sweeps.check)
@@ -301,16 +301,19 @@ class Steps(StepReads, _core.Steps):
         self.read_before(gradients=not self.is_late)
         return None
 
-    def _steps_of_probes(self) -> dict[int, int]:
-        """Of some parameters, how many steps their state has seen: it may be made anew for each."""
-        if not (self.recording and self.adapter.wants_state):
-            return {}
+    def _kept(self) -> dict[int, list]:
+        """Of some parameters, ids of what the optimizer keeps: somebody may make that anew for each."""
         states = self.optimizer.state
-        return {id(one): steps_known_at_once(states.get(one)) for one in self._probes()}
+        if not isinstance(states, dict):
+            return {}
+        found = [(id(one), states.get(one)) for one in self._probes()]
+        return {key: list(map(id, one.values())) for key, one in found if isinstance(one, dict)}
 
-    def _steps_fell(self) -> bool:
-        now = self._steps_of_probes()
-        return any(steps < self.counted.get(key, 0) for key, steps in now.items())
+    def _begins_anew(self) -> bool:
+        """It is looked into only where it is another one."""
+        now, states = self._kept(), self.optimizer.state
+        changed = [one for one in self._probes() if self.kept.get(id(one)) != now.get(id(one))]
+        return any(self.kept.get(id(one)) and begins_anew(states.get(one)) for one in changed)
 
     def _watched(self, fn):
         runs = 0
@@ -340,7 +343,7 @@ class Steps(StepReads, _core.Steps):
             self.ignored = False
             return
         self.kept_states = len(self.optimizer.state)
-        self.counted = self._steps_of_probes()
+        self.kept = self._kept()
         if self.lost_state:  # moments begin anew
             self.adapter.announce_edit()
         if self.recording:
