@@ -153,8 +153,11 @@ bool DeclaredJumps::is_jump(History& history, double value, bool is_rate) {
   const double rise = is_new ? 0.0 : value - history.last;
   const bool is_risen = std::abs(value) > kRise * history.largest && history.values > 3 &&
                         history.largest > 0.0 && rise > 2.0 * std::abs(history.rise);
-  const bool jumps = !is_new && rise != 0.0 && !history.is_said && (!is_rate || is_risen);
-  history.is_said = history.is_said || jumps;
+  const bool changes = !is_new && rise != 0.0;
+  // It follows a schedule from the start on, as the momentum of OneCycleLR does.
+  const bool is_scheduled = changes && !is_rate && history.values == 2;
+  const bool jumps = changes && !is_scheduled && !history.is_said && (!is_rate || is_risen);
+  history.is_said = history.is_said || jumps || is_scheduled;
   history.rise = rise;
   history.last = value;
   history.largest = std::max(history.largest, std::abs(value));

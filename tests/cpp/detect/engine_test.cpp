@@ -118,6 +118,21 @@ TEST(Engine, WhatNeverHeldIsSaidOnceAndNotAsCertain) {
                {4});
 }
 
+TEST(Engine, AValueThatChangesFromTheSecondStepOnFollowsASchedule) {
+  for (const std::int64_t from : {1, 3}) {
+    const std::vector<Tensor> tensors = {{"w", 0, 0}};
+    Engine engine(tensors, {0});
+    for (std::int64_t step = 0; step < 8; ++step) {
+      const auto since = static_cast<double>(std::max<std::int64_t>(0, step + 1 - from));
+      engine.declare(0, 0, 0, 0, "betas.0", 0.95 - 0.01 * since);
+      engine.take(StepEvidence(0, step));
+    }
+    const std::vector<Finding> found = engine.findings().all();
+    ASSERT_EQ(found.size(), from == 1 ? 0U : 1U);
+    for (const Finding& one : found) EXPECT_EQ(one.step, 3);
+  }
+}
+
 TEST(Engine, RanksAreHeldAgainstWhatTheyDeclareThemselves) {
   const std::vector<Tensor> tensors = {{"w", 0, 0}};
   Engine engine(tensors, {0, 1});
