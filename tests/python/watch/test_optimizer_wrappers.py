@@ -279,3 +279,28 @@ def test_hooks_leave_outer_and_inner_as_they_were(tmp_path):
     assert json.dumps(before, default=str) == json.dumps(
         [o.state_dict() for o in both], default=str
     )
+
+
+class OwnTables(torch.optim.Optimizer):
+    """As older ones around others: nothing of torch's own constructor, and plain dictionaries."""
+
+    def __init__(self, inside):
+        self.inside, self.param_groups, self.defaults = inside, inside.param_groups, {}
+        self.state = {}
+        self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = {}, {}
+
+    def step(self, closure=None):
+        return self.inside.step(closure)
+
+
+def test_one_with_tables_that_take_no_hook_is_followed_inside(tmp_path, capfd):
+    model = nn.Linear(3, 2)
+    optimizer = OwnTables(torch.optim.SGD(model.parameters(), lr=0.1))
+    with trainmon.watch(model, optimizer, out=tmp_path) as monitor:
+        for _ in range(3):
+            model(torch.ones(3)).sum().backward()
+            optimizer.step()
+            optimizer.inside.zero_grad()
+    healthy(monitor)
+    assert "follows SGD inside OwnTables" in capfd.readouterr().err
+    assert len(rows(tmp_path)) == 6

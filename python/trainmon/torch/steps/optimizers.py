@@ -1,6 +1,8 @@
 # What watch() was given as optimizers, and those of torch inside. Everything here raises TypeError.
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch
 
 from trainmon.base.names import attribute_of
@@ -125,7 +127,8 @@ def _is_torchs(optimizer) -> bool:
 
 
 def _has_step_hooks(optimizer) -> bool:
-    return isinstance(attribute_of(optimizer, "_optimizer_step_pre_hooks"), dict)
+    # torch cannot put a hook into a plain dictionary.
+    return isinstance(attribute_of(optimizer, "_optimizer_step_pre_hooks"), OrderedDict)
 
 
 def is_around(outer, bare) -> bool:
