@@ -115,6 +115,21 @@ def test_rows_of_training_are_all_there(tmp_path):
     assert trainmon.diagnose(str(tmp_path))["verdict"] is None
 
 
+def test_a_layer_that_is_put_in_later_is_looked_at(tmp_path, fast_calls):
+    model = Encoder(False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with trainmon.watch(model, optimizer, out=tmp_path, kinds=["activations"], modules="all"):
+        with_own_targets(model, optimizer, 0)
+        model.encoder.layers.append(Encoder(False).encoder.layers[0])
+        optimizer.add_param_group({"params": list(model.encoder.layers[2].parameters())})
+        for step in range(1, 4):
+            fast_calls.clear()
+            with_own_targets(model, optimizer, step)
+    assert len(fast_calls) == 3
+    table = trainmon.read(tmp_path, kinds=["actv"])
+    assert "encoder.layers.2.linear2" in set(table.name)
+
+
 def test_hooks_of_the_user_keep_their_order(tmp_path):
     model = Encoder(False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

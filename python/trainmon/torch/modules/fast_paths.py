@@ -18,7 +18,8 @@ class FastPaths:
 
     def __init__(self, adapter):
         self.adapter = adapter
-        self._around: dict[int, weakref.ref] = {}  # modules with a hook that looks, by id
+        # Modules with a hook that looks, by id, and at which layers.
+        self._around: dict[int, tuple[weakref.ref, list]] = {}
         self._lifted = weakref.WeakKeyDictionary()  # layer -> what puts its hooks back
 
     def install(self, root, handles) -> None:
@@ -35,10 +36,13 @@ class FastPaths:
                 around.setdefault(".".join(parts[:count]), []).append(weakref.ref(layer))
         for name, layers in around.items():
             module = names.get(name)
-            known = self._around.get(id(module), lambda: None)()
-            if module is None or known is module or isinstance(module, CONTAINERS):
+            if module is None or isinstance(module, CONTAINERS):
                 continue
-            self._around[id(module)] = weakref.ref(module)
+            known, looked_at = self._around.get(id(module), (lambda: None, []))
+            if known() is module:
+                looked_at[:] = layers
+                continue
+            self._around[id(module)] = weakref.ref(module), layers
             hook = self.adapter.timed(BeforeLayers(self, layers))
             handles.hook(module, "register_forward_pre_hook", hook)
 
