@@ -50,7 +50,7 @@ def main():
         load()
 
     def heal(*_):
-        """Comes after the monitor's hook, which has seen the NaN, and before it does harm."""
+        """Before it does harm; gradients of activations have seen the NaN."""
         for parameter in model.parameters():
             parameter.grad.nan_to_num_()
 
