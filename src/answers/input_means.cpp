@@ -28,7 +28,7 @@ bool is_given(const Series& series) {
 
 // The logarithm of the mean of ids, or of the root mean square of other elements. An entropy is one
 // number.
-std::optional<double> number_of(const ReadRow& row, const Series& series) {
+std::optional<double> compared_number(const ReadRow& row, const Series& series) {
   const auto logarithm = [](double number) {
     return number > 0.0 && std::isfinite(number) ? std::optional(std::log(number)) : std::nullopt;
   };
@@ -190,7 +190,7 @@ std::optional<StepMeans::Repeat> StepMeans::repeat() const {
 
 namespace {
 
-LeftStep step_of(const StepMeans::Change& change) {
+LeftStep left_step_of(const StepMeans::Change& change) {
   LeftStep step;
   step.row = change.first;
   step.norm = std::exp(change.after);
@@ -202,7 +202,7 @@ LeftStep step_of(const StepMeans::Change& change) {
   return step;
 }
 
-LeftStep step_of(const StepMeans::Repeat& repeat) {
+LeftStep left_step_of(const StepMeans::Repeat& repeat) {
   LeftStep step;
   step.row = repeat.first;
   step.norm = repeat.correlation;
@@ -232,7 +232,7 @@ std::vector<LeftStep> input_means(const OpenedRun& run, ReadOptions options,
   RunStream::Take take;
   take.row = [&](const ReadRow& row) {
     const Series& one = series[row.series];
-    const auto number = is_given(one) ? number_of(row, one) : std::nullopt;
+    const auto number = is_given(one) ? compared_number(row, one) : std::nullopt;
     if (!number) return;
     of[tensors.of[row.series]] = &one;
     means[tensors.of[row.series]].add(row, *number);
@@ -246,7 +246,7 @@ std::vector<LeftStep> input_means(const OpenedRun& run, ReadOptions options,
     for (std::size_t i = 0; i < means.size(); ++i) {
       const auto found = found_in(means[i]);
       if (!found) continue;
-      LeftStep step = step_of(*found);
+      LeftStep step = left_step_of(*found);
       if (clearest && clearest->score >= step.score) continue;
       step.series = *of[i];
       step.ranks = stream.facts().ranks;
