@@ -213,17 +213,11 @@ void add_apart_ranks(std::optional<LeftHistory>& found, const OpenedRun& run,
                      const ReadOptions& options, const Diagnosis& diagnosis) {
   std::optional<LeftStep> apart = apart_ranks(run, options, diagnosis);
   if (!apart) return;
-  if (!found) {
-    found = LeftHistory{std::move(*apart), {}};
-    return;
-  }
   const auto is_same = [&](const LeftStep& one) {
     return std::abs(one.row.step - apart->row.step) <= kNear &&
            std::ranges::find(one.ranks, apart->row.rank) != one.ranks.end();
   };
-  if (is_same(*found) || std::ranges::any_of(found->others, is_same)) return;
-  found->others.push_back(std::move(*apart));
-  std::ranges::stable_sort(found->others, {}, [](const LeftStep& one) { return one.row.step; });
+  add_unless(is_same, std::move(*apart), found);
 }
 
 }  // namespace trainmon

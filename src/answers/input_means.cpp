@@ -267,16 +267,10 @@ std::vector<LeftStep> input_means(const OpenedRun& run, ReadOptions options,
 void add_input_means(std::optional<LeftHistory>& found, const OpenedRun& run,
                      const ReadOptions& options, const Diagnosis& diagnosis) {
   for (LeftStep& given : input_means(run, options, diagnosis)) {
-    if (!found) {
-      found = LeftHistory{std::move(given), {}};
-      continue;
-    }
     const auto is_near = [&](const LeftStep& one) {
       return std::abs(one.row.step - given.row.step) <= kNearSteps;
     };
-    if (is_near(*found) || std::ranges::any_of(found->others, is_near)) continue;
-    found->others.push_back(std::move(given));
-    std::ranges::stable_sort(found->others, {}, [](const LeftStep& one) { return one.row.step; });
+    add_unless(is_near, std::move(given), found);
   }
 }
 

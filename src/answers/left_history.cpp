@@ -375,6 +375,17 @@ std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions option
   return found;
 }
 
+void add_unless(const std::function<bool(const LeftStep&)>& is_told, LeftStep step,
+                std::optional<LeftHistory>& to) {
+  if (!to) {
+    to = LeftHistory{std::move(step), {}};
+    return;
+  }
+  if (is_told(*to) || std::ranges::any_of(to->others, is_told)) return;
+  to->others.push_back(std::move(step));
+  std::ranges::stable_sort(to->others, {}, [](const LeftStep& one) { return one.row.step; });
+}
+
 void add_means(std::optional<LeftHistory>& found, const OpenedRun& run, const ReadOptions& options,
                const Diagnosis& diagnosis) {
   add_small_steps(found, run, options);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -142,6 +143,9 @@ std::vector<LineValue> line_values(const RunStream& stream, const RunStream::Pie
 std::optional<LeftHistory> left_history(const OpenedRun& run, ReadOptions options,
                                         const Diagnosis& diagnosis);
 
+// Adds a step, but where `is_told` holds of one that is there.
+void add_unless(const std::function<bool(const LeftStep&)>& is_told, LeftStep step,
+                std::optional<LeftHistory>& to);
 // Adds what means of many rows tell where no history does. Activations may have changed by less,
 // data may be others on average, and ranks may part.
 void add_means(std::optional<LeftHistory>& found, const OpenedRun& run, const ReadOptions& options,
