@@ -93,9 +93,9 @@ std::string config_schema();
 //   router       router_similarity router_entropy
 //   all          all of these but those of attention, whose layout is a choice (attention_layout)
 //
-// Also single state names: exp_avg exp_avg_sq exp_inf momentum_buffer square_avg; moments takes
-// them all. In no group: grad_micro mg_direction update_ratio cc stack. ConfigError for anything
-// else.
+// Also single state names: exp_avg exp_avg_sq max_exp_avg_sq exp_inf momentum_buffer square_avg;
+// moments takes them all. In no group: grad_micro mg_direction update_ratio cc stack. ConfigError
+// for anything else.
 std::vector<std::string> expand_kinds(const std::vector<std::string>& kinds);
 
 // Name patterns match on component boundaries: "layers.1" takes "layers.1" and "layers.1.weight",

@@ -215,11 +215,12 @@ std::vector<RankFile> newest_files(const fs::path& run) {
   return files;
 }
 
-Alive alive_of(const RankDirectory& directory, const FlightRecord& record) {
+void add_process(FlightRank& rank, const RankDirectory& directory, const FlightRecord& record) {
   std::vector<Damage> none;
   const RunFacts facts = read_run_json(directory, none);
-  if (facts.process.pid == 0 || facts.process.pid != record.pid) return Alive::unknown;
-  return is_alive(facts.process);
+  if (facts.process.pid == 0 || facts.process.pid != record.pid) return;
+  rank.alive = is_alive(facts.process);
+  rank.is_suspended = is_suspended(facts.process);
 }
 
 }  // namespace
@@ -248,7 +249,7 @@ BlackBox read_black_box(const fs::path& run) {
     }
     const int rank = place.directory.rank;
     box.ranks.push_back(summary(place, record, groups[rank]));
-    box.ranks.back().alive = alive_of(place.directory, record);
+    add_process(box.ranks.back(), place.directory, record);
     there.insert(rank);
     if (place.directory.restart > newest) {
       newest = place.directory.restart;

@@ -31,6 +31,7 @@ struct FlightRank {
   std::filesystem::path file;
   bool closed = false;  // monitoring was stopped in order
   Alive alive = Alive::unknown;
+  bool is_suspended = false;         // it lives, and a signal or a debugger holds it
   std::int64_t last_ns = 0;          // of the last event
   std::int64_t seen_ns = 0;          // when it was known to live
   std::optional<std::int64_t> step;  // the last that it reached

@@ -104,6 +104,12 @@ Alive is_alive(const ProcessFacts& process) {
   return claimed > 0.0 && boot_time() > 0.0 && began > claimed + kSlack ? Alive::no : Alive::yes;
 }
 
+bool is_suspended(const ProcessFacts& process) {
+  if (is_alive(process) != Alive::yes) return false;
+  const std::string state = stat_of(process.pid).state;
+  return state == "T" || state == "t";
+}
+
 std::string utc_text(std::int64_t time_ns) {
   return utc_of_seconds(time_ns / 1'000'000'000);
 }

@@ -29,6 +29,8 @@ enum class Alive : std::uint8_t { yes, no, unknown };
 // Whether it lives. A younger process has only got its number. Unknown for other hosts and
 // namespaces.
 Alive is_alive(const ProcessFacts& process);
+// Whether it lives, and a signal such as SIGSTOP or a debugger holds it.
+bool is_suspended(const ProcessFacts& process);
 
 // UTC, ISO 8601, seconds, of nanoseconds since 1970.
 std::string utc_text(std::int64_t time_ns);

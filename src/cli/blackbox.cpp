@@ -24,7 +24,13 @@ constexpr std::int64_t kLongWait = 10'000'000'000;  // ns; a live run is not hun
 
 std::string_view state_word(const FlightRank& rank) {
   if (rank.closed) return "stopped";
+  if (rank.is_suspended) return "suspended";
   return rank.alive == Alive::yes ? "alive" : rank.alive == Alive::no ? "killed" : "unknown";
+}
+
+// Others wait for it in vain.
+bool does_nothing(const FlightRank& rank) {
+  return !rank.closed && (rank.alive == Alive::no || rank.is_suspended);
 }
 
 std::string seconds_text(std::int64_t ns) {
@@ -167,7 +173,7 @@ void print_text(const BlackBox& box, const Context& context) {
          rank.step ? std::to_string(*rank.step) : "-", rank.place, printable(inside_text(rank)),
          utc_text(rank.last_ns), grouped(static_cast<std::int64_t>(rank.events)),
          grouped(static_cast<std::int64_t>(rank.overwritten))},
-        !rank.closed && rank.alive == Alive::no);
+        does_nothing(rank));
   }
   table.print(context);
 }
@@ -181,11 +187,8 @@ struct BlackBoxArguments {
 // Sets the exit code of what is there now.
 void print_box(const BlackBox& box, bool follows, Context& context) {
   context.exit_code = kOk;
-  const auto is_killed = [](const FlightRank& rank) {
-    return !rank.closed && rank.alive == Alive::no;
-  };
   const auto waits_long = [](const FlightRank& rank) { return !long_wait_text(rank).empty(); };
-  if (std::ranges::any_of(box.ranks, is_killed) || std::ranges::any_of(box.stuck, is_hung) ||
+  if (std::ranges::any_of(box.ranks, does_nothing) || std::ranges::any_of(box.stuck, is_hung) ||
       std::ranges::any_of(box.ranks, waits_long)) {
     context.exit_code = kFindings;
   }

@@ -34,6 +34,7 @@ constexpr std::array kTable = {
     Kind{.name = kMoments, .group = kMoments, .is_state = true, .in_all = true},
     one_state("exp_avg"),
     one_state("exp_avg_sq"),
+    one_state("max_exp_avg_sq"),
     one_state("exp_inf"),
     one_state("momentum_buffer"),
     one_state("square_avg"),

@@ -178,6 +178,22 @@ def test_a_rank_that_sleeps_is_named(tmp_path):
     assert [r["state"] for r in copy["ranks"]] == ["unknown", "unknown"]
 
 
+def test_a_rank_that_a_signal_holds_is_named(tmp_path):
+    run = tmp_path / "run"
+    with Ranks(run, "sleeps") as ranks:
+        hung(run)
+        held = ranks.processes[1]
+        held.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, held.pid, os.WSTOPPED)
+        code, told = blackbox(run)
+        assert code == 1
+        assert [r["state"] for r in told["ranks"]] == ["alive", "suspended"]
+        assert "suspended" in command("blackbox", run).stdout
+        held.send_signal(signal.SIGCONT)
+        os.waitid(os.P_PID, held.pid, os.WCONTINUED)
+        assert [r["state"] for r in blackbox(run)[1]["ranks"]] == ["alive", "alive"]
+
+
 def test_a_group_that_was_made_anew_is_none_of_before(tmp_path):
     run = tmp_path / "run"
     with Ranks(run, "anew"):

@@ -466,18 +466,19 @@ def test_what_was_noticed_of_a_tensor_may_be_why(tmp_path):
 
 
 @pytest.mark.parametrize("gradients", [True, False])
-def test_moments_count_where_gradients_are_not_recorded(tmp_path, gradients):
+@pytest.mark.parametrize("kind", ["exp_avg_sq", "max_exp_avg_sq"])
+def test_moments_count_where_gradients_are_not_recorded(tmp_path, gradients, kind):
     random = noisy()
     rank = WrittenRank(tmp_path / "run")
     for step in range(STEPS):
         far = 1e6 if step >= BEGIN else 1.0
-        rank.observe(np.full(3, next(random) * far), "exp_avg_sq", "w", step)
+        rank.observe(np.full(3, next(random) * far), kind, "w", step)
         if gradients:
             rank.observe(np.full(3, next(random)), "grad_reduced", "w", step)
         rank.end_step()
     rank.stop()
     left = trainmon.diagnose(tmp_path / "run")["left_history"]
-    assert (left and (left["step"], left["kind"])) == (None if gradients else (BEGIN, "exp_avg_sq"))
+    assert (left and (left["step"], left["kind"])) == (None if gradients else (BEGIN, kind))
 
 
 def test_beside_a_verdict_there_is_none(tmp_path):
