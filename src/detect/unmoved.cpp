@@ -52,16 +52,18 @@ void UnmovedWeights::check(const Window& window, Findings& found) {
       const Observation* const last = weight_of(before, tensor, rank);
       const Observation* const gradient = gradient_of(before, tensor, rank);
       if (now == nullptr || last == nullptr || gradient == nullptr) continue;
+      Seen& seen = seen_[{rank, tensor}];
       const bool has_formula = before.find(tensor, Quantity::update, rank) != nullptr;
+      seen.had_formula |= has_formula;
       const bool is_zero = gradient->absmax == 0.0 || !gradient->is_finite;
       const bool is_same_weight = now->quantity == last->quantity && now->dtype == last->dtype;
-      if (has_formula || is_zero || !is_same_weight || window.has_edit(*last, *now)) {
-        seen_[{rank, tensor}].still = 0;
+      if (is_zero || !is_same_weight || window.has_edit(*last, *now)) {
+        seen.still = 0;
         continue;
       }
       const double ratio = last->norm() > 0.0 ? gradient->norm() / last->norm()
                                               : std::numeric_limits<double>::infinity();
-      weights.push_back({now, ratio, !are_equal(*last, *now)});
+      weights.push_back({now, ratio, !are_equal(*last, *now), has_formula});
     }
     check(window, weights, found);
   }
@@ -70,16 +72,21 @@ void UnmovedWeights::check(const Window& window, Findings& found) {
 void UnmovedWeights::check(const Window& window, const std::vector<Weight>& weights,
                            Findings& found) {
   std::vector<double> ratios;
+  bool has_stepped = false;  // an optimizer of which that is known
   for (const Weight& one : weights) {
-    if (one.moved) ratios.push_back(one.ratio);
+    if (!one.moved) continue;
+    ratios.push_back(one.ratio);
+    has_stepped |= one.has_formula;
   }
   // A step that was left out, or a rate of zero, moves none of them.
-  if (ratios.size() < 2 || 2 * ratios.size() <= weights.size()) return;
+  const bool do_most_move = ratios.size() >= 2 && 2 * ratios.size() > weights.size();
+  if (!has_stepped && !do_most_move) return;
   std::ranges::nth_element(ratios, ratios.begin() + std::ssize(ratios) / 2);
   const double least = kLeastRatio * ratios[ratios.size() / 2];
   for (const Weight& one : weights) {
     const Observation& now = *one.now;
     Seen& seen = seen_[{now.rank, now.tensor}];
+    if (seen.had_formula) continue;
     if (one.moved) {
       seen.moved = seen.still == 0 ? seen.moved + 1 : 1;
       seen.still = 0;
@@ -96,7 +103,9 @@ void UnmovedWeights::check(const Window& window, const std::vector<Weight>& weig
     finding.evidence = evidence_of_bits({&now});
     finding.text = "the weights " +
                    std::string(seen.has_moved ? "do not move any more" : "have never moved") +
-                   ", though they have gradients and most others move";
+                   ", though they have gradients and " +
+                   (has_stepped ? "others move: they may be in no group of the optimizer"
+                                : "most others move");
     found.add(std::move(finding));
   }
 }

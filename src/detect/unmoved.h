@@ -11,8 +11,9 @@
 namespace trainmon::detect {
 
 // Of weights whose step no formula tells. What moves them may be an optimizer that is not watched,
-// or a loop that copies them from masters. Never certain, for a program may freeze a weight and go
-// on computing its gradient. Says it once of each weight and start.
+// or a loop that copies them from masters. Where a formula tells the steps of others, they may be
+// in no group of the optimizer. Never certain, for a program may freeze a weight and go on
+// computing its gradient. Says it once of each weight and start.
 class UnmovedWeights {
  public:
   void check(const Window& window, Findings& found);
@@ -23,6 +24,7 @@ class UnmovedWeights {
     int still = 0;  // steps in a row
     std::int64_t since = 0;
     bool has_moved = false;
+    bool had_formula = false;  // then `Untrained` tells it
     bool is_said = false;
   };
   // A weight with a gradient, from the step before to this one.
@@ -30,6 +32,7 @@ class UnmovedWeights {
     const Observation* now;
     double ratio;  // the norm of the gradient by that of the weight
     bool moved;
+    bool has_formula;
   };
   static bool may_round_away(const Weight& one, const std::vector<Weight>& all);
   void check(const Window& window, const std::vector<Weight>& weights, Findings& found);

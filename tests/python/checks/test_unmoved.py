@@ -119,3 +119,23 @@ def test_a_weight_that_is_not_copied_back_is_noticed(name, begin, gives_masters,
 @pytest.mark.parametrize("kind", [Loop, SlowRate, FallingRate, BiasOfKeys, Probe, RateOfZero])
 def test_weights_that_stay_for_good_reasons(kind, tmp_path):
     assert kind().run(tmp_path) == []
+
+
+@pytest.mark.parametrize("begin", [0, 15])
+@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop])
+def test_weights_in_no_group_of_the_optimizer_are_noticed(optimizer, begin, tmp_path):
+    model = Model()
+    stepped = optimizer(model.head.parameters(), lr=1e-2)
+    model.tokens.requires_grad_(False)
+    model.body.requires_grad_(False)
+    with trainmon.watch(model, stepped, checks=True, every=1, out=str(tmp_path)):
+        for step in range(STEPS):
+            if step == begin:
+                model.body.requires_grad_(True)
+            model.zero_grad()
+            loss_of(model, step).backward()
+            stepped.step()
+    (one,) = trainmon.diagnose(str(tmp_path))["findings"]
+    names = {f"body.{name}" for name, _ in model.body.named_parameters()}
+    assert (set(one["tensors"]), one["step"], one["certain"]) == (names, begin, False)
+    assert "in no group of the optimizer" in one["text"]
