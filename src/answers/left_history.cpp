@@ -271,8 +271,12 @@ LeftStep LeftSteps::whole(const Step& step) const {
     if (line.series->kind != kLogged) one.next.push_back(*line.series);
   }
   one.before = unmoved_before(step, first.front());
-  if (one.before == Unmoved::unknown && is_shared(one)) one.before = Unmoved::ranks;
-  if (series->kind == kLogged || step.losses.empty()) return one;
+  const bool is_loss = series->kind == kLogged;
+  if (one.before == Unmoved::unknown) {
+    if (is_loss && has_rows_of(kind::kActv)) one.before = Unmoved::forward;
+    if (is_shared(one)) one.before = Unmoved::ranks;
+  }
+  if (is_loss || step.losses.empty()) return one;
   const auto far = [&](const auto& loss) { return step.tensors.at(loss.first).far; };
   const auto& [number, loss] = *std::ranges::max_element(step.losses, {}, far);
   one.loss = {loss.series->name, loss.left.row.value, loss.left.row.usual,

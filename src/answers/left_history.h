@@ -41,7 +41,7 @@ inline constexpr std::size_t kNamedLines = 4;
 enum class Unmoved {
   unknown,
   ranks,     // other ranks, which hold the same weights, show less or nothing of it
-  forward,   // inputs and activations, but the gradients with which a backward begins did
+  forward,   // inputs and activations, but a loss or gradients with which a backward begins did
   backward,  // gradients of activations neither, but several gradients of weights did
 };
 

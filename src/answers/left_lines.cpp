@@ -278,8 +278,8 @@ std::vector<LineShift> LeftLines::shifts_of_lines() const {
     if (one.frozen.found()) all.push_back({*one.frozen.found(), one.series, one.measure, true});
   }
   for (const Swinging& one : swinging_) {
-    const std::optional<Shift>& found = one.search.found();
-    if (found) all.push_back({*found, one.series, one.measure, true});
+    if (const std::optional<Shift> found = one.search.found())
+      all.push_back({*found, one.series, one.measure, true});
   }
   changes_.add_found(all);
   return all;

@@ -43,17 +43,27 @@ double variance_of_parts(std::span<const double> numbers) {
 }  // namespace
 
 void SpreadSearch::add(const RowPlace& place, double number) {
-  has_ended_ |= !std::isfinite(number) || since_ == kAfter;
+  has_ended_ |= !std::isfinite(number) || (since_ == kAfter && found());
   if (has_ended_) return;
-  if (stride_.is_behind_gap(place.step) && !found_) count_ = 0;
+  const bool is_behind_gap = stride_.is_behind_gap(place.step);
+  if (!found() && (is_behind_gap || since_ == kAfter)) {
+    if (is_behind_gap) count_ = 0;
+    split_.reset();
+    since_ = 0;
+  }
   std::move(numbers_.begin() + 1, numbers_.end(), numbers_.begin());
   numbers_.back() = number;
   std::move(places_.begin() + 1, places_.end(), places_.begin());
   places_.back() = place;
   places_.back().shape = nullptr;
   ++count_;
-  if (found_) ++since_;
-  if (found_ || (count_ >= numbers_.size() && is_apart())) split();
+  if (split_) ++since_;
+  if (split_ || (count_ >= numbers_.size() && is_apart())) split();
+}
+
+// With the numbers that came since, the two sides may be alike but for some.
+std::optional<Shift> SpreadSearch::found() const {
+  return split_ && split_->apart >= 0.5 * std::log(kOfParts) ? split_ : std::nullopt;
 }
 
 bool SpreadSearch::is_apart() {
@@ -90,7 +100,7 @@ void SpreadSearch::split() {
     const RowPlace* const first = &places_[at - (all.size() - places_.size())];
     const double score =
         unusual_of(before.last(History::kMost), std::identity(), *first, after.front()).score;
-    found_ = {{score, 0.5 * std::log(was), *first, 0.5 * std::log(is)},
+    split_ = {{score, 0.5 * std::log(was), *first, 0.5 * std::log(is)},
               0.5 * std::abs(std::log(is / was)),
               after.size(),
               first[-1].restart != first->restart};

@@ -20,7 +20,7 @@ class SpreadSearch {
   void add(const RowPlace& place, double number);
   // The first one. Its row has the natural logarithm of the standard deviation from there on, and
   // the usual one is that of the numbers before.
-  const std::optional<Shift>& found() const { return found_; }
+  std::optional<Shift> found() const;
 
  private:
   // Whether the last kAfter numbers swing more, or less, than those before.
@@ -34,7 +34,7 @@ class SpreadSearch {
   std::array<double, kAfter> swings_ = {};
   double most_ = 0.0;
   std::size_t count_ = 0;
-  std::optional<Shift> found_;
+  std::optional<Shift> split_;
   std::size_t since_ = 0;  // numbers after those that showed it
   bool has_ended_ = false;
 };

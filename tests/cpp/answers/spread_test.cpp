@@ -79,6 +79,30 @@ TEST(Spread, OfALineThatSwungSoBeforeIsNothing) {
   EXPECT_EQ(found, 0);
 }
 
+// It swings as before soon. What lasts then is told.
+TEST(Spread, OfACalmPieceIsNothing) {
+  constexpr std::int64_t kCalm = 100, kFewRows = 24, kLasts = 200;
+  int found = 0;
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    const auto becomes_at_last = [&](double lasting) {
+      return spread(
+          seed,
+          [=](std::int64_t step) {
+            const bool is_calm = step >= kCalm && step < kCalm + kFewRows;
+            return is_calm ? 0.25 : step < kLasts ? 1.0 : lasting;
+          },
+          zero);
+    };
+    found += becomes_at_last(1.0) ? 1 : 0;
+    const auto last = becomes_at_last(0.01);
+    ASSERT_TRUE(last) << seed;
+    if (last->row.row.step > kCalm + kFewRows) {
+      EXPECT_NEAR(static_cast<double>(last->row.row.step), static_cast<double>(kLasts), 4.0);
+    }
+  }
+  EXPECT_LE(found, 3);
+}
+
 TEST(Spread, OfAConstantIsNothing) {
   EXPECT_FALSE(spread(1, zero, [](std::int64_t step) { return step < kFrom ? 0.0 : 1.0; }));
 }

@@ -17,10 +17,12 @@ from written_run import WrittenRank
 ELEMENTS = 4000
 
 
-def left_of(out, rows, steps=STEPS):
-    """rows(step) are (kind, name, element, array); the answer."""
+def left_of(out, rows, steps=STEPS, loss=None):
+    """rows(step) are (kind, name, element, array), and loss(step) is logged; the answer."""
     rank = WrittenRank(out)
     for step in range(steps):
+        if loss:
+            rank.monitor.add_scalar("loss", loss(step), step)
         for kind, name, element, array in rows(step):
             rank.observe(array, kind, name, step, element=element)
         rank.end_step()
@@ -284,8 +286,9 @@ def test_random_ids_are_nothing(tmp_path):
     assert left_of(tmp_path / "run", lambda step: [("actv", "t", "input.0", words[step])]) is None
 
 
+@pytest.mark.parametrize("first", ["gradients", "loss"])
 @pytest.mark.parametrize("how", ["at once", "bit by bit", "earlier", "not"])
-def test_what_changed_by_less_in_that_step_is_named(tmp_path, how):
+def test_what_changed_by_less_in_that_step_is_named(tmp_path, how, first):
     """The mean of an activation is off by two in a hundred: alone it tells nothing, in a known step it does."""
     random = noisy()
 
@@ -300,12 +303,16 @@ def test_what_changed_by_less_in_that_step_is_named(tmp_path, how):
             factor = moved(step) if name == "block" else 1.0
             yield "actv", name, "output", np.full(3, factor * next(random) ** 0.1)
         for name in ("head", "block"):
-            far = 5.0 if step >= BEGIN else 1.0
+            far = 5.0 if step >= BEGIN and first == "gradients" else 1.0
             yield "actv_grad", name, "output", np.full(3, far * next(random))
 
+    def loss(step):
+        return next(random) * (2.0 if step >= BEGIN and first == "loss" else 1.0)
+
     out = tmp_path / "run"
-    found = left_of(out, rows)
-    assert (found["step"], found["kind"], found["name"]) == (BEGIN, "actv_grad", "head")
+    found = left_of(out, rows, loss=loss)
+    line = ("actv_grad", "head") if first == "gradients" else ("logged", "loss")
+    assert (found["step"], found["kind"], found["name"]) == (BEGIN, *line)
     named = [(one["kind"], one["name"]) for one in found["less_clear"]]
     assert named == ([("actv", "block")] if how == "at once" else [])
     said = command("diagnose", out).stdout
