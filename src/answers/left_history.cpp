@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "answers/apart_ranks.h"
+#include "answers/common_modules.h"
 #include "answers/diagnose.h"
 #include "answers/input_means.h"
 #include "answers/left_losses.h"
@@ -39,40 +40,6 @@ bool can_tell(std::string_view kind, bool has_gradients) {
 
 using Ahead = std::vector<LineValue>;  // of the rows of a piece
 
-// "blocks.2.mlp.weight" without what it is of its module.
-std::vector<std::string> modules_of(std::string_view name) {
-  std::vector<std::string> modules;
-  for (auto end = name.find('.'); end != std::string_view::npos; end = name.find('.')) {
-    modules.emplace_back(name.substr(0, end));
-    name.remove_prefix(end + 1);
-  }
-  return modules;
-}
-
-bool is_number(const std::string& module) {
-  return !module.empty() && module.find_first_not_of("0123456789") == std::string::npos;
-}
-
-// Keeps what both begin with. Numbers are those of layers, of which one is as another.
-void keep_common(std::vector<std::string>& modules, const std::vector<std::string>& others) {
-  std::size_t kept = 0;
-  for (; kept < std::min(modules.size(), others.size()); ++kept) {
-    std::string& one = modules[kept];
-    if (one == others[kept]) continue;
-    if (!(one == "*" || is_number(one)) || !is_number(others[kept])) break;
-    one = "*";
-  }
-  modules.resize(kept);
-}
-
-// What stands behind the last module that has a name tells nothing.
-std::string module_text(std::vector<std::string> modules) {
-  while (!modules.empty() && modules.back() == "*") modules.pop_back();
-  std::string text;
-  for (const std::string& one : modules) text += (text.empty() ? "" : ".") + one;
-  return text;
-}
-
 }  // namespace
 
 LeftSteps::LeftSteps(const RunRows& facts, const Diagnosis& diagnosis)
@@ -84,7 +51,13 @@ LeftSteps::LeftSteps(const RunRows& facts, const Diagnosis& diagnosis)
   constexpr std::size_t kFirst = 2;
   for (const Series& series : facts_.series) {
     const bool is_output = series.kind == kind::kActvGrad && series.element.starts_with("output");
-    if (is_output && last_modules_.size() < kFirst) last_modules_.push_back(series.name);
+    if (!is_output) continue;
+    if (last_modules_.size() < kFirst) {
+      last_modules_.push_back(series.name);
+    } else {
+      behind_last_ = series.name;
+      break;
+    }
   }
 }
 
@@ -104,7 +77,10 @@ Unmoved LeftSteps::unmoved_before(const Step& step, const Line& first) const {
   constexpr double kFar = 1.5;
   const auto& [left, series] = first;
   if (!is_gradient(series->kind) || left.measure >= Measure::rows) return Unmoved::unknown;
-  if (has_rows_of(kind::kActv) && is_of_last_module(*series)) return Unmoved::forward;
+  // Zeros of the last modules do not count.
+  const bool is_next = left.measure == Measure::zeros && series->kind == kind::kActvGrad &&
+                       series->name == behind_last_;
+  if (has_rows_of(kind::kActv) && (is_next || is_of_last_module(*series))) return Unmoved::forward;
   const double apart = std::abs(std::log(left.row.value / left.row.usual));
   const bool has_finding = std::ranges::any_of(
       diagnosis_.findings, [&](const auto& one) { return one.step == left.row.row.step; });

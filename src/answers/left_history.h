@@ -131,6 +131,7 @@ class LeftSteps {
   std::deque<Series> losses_;
   std::map<std::pair<std::string, std::int32_t>, Series> norms_;  // by kind, optimizer
   std::vector<std::string> last_modules_;  // with whose output gradients a backward begins
+  std::string behind_last_;                // the module whose output gradient comes next
   const RunRows& facts_;
   const Diagnosis& diagnosis_;
 };

@@ -38,22 +38,27 @@ double errors_at(const Sums& sums, const Sides& sides) {
   return sides.has_enough() ? sums.errors_between(sides.begin, sides.at, sides.end) : 0.0;
 }
 
-// A training that goes elsewhere from the step on changes its activations, too, and bit by bit.
-bool has_step_at(const std::vector<Sample>& line, std::size_t measure, std::int64_t step) {
+// A training that goes elsewhere from the step on changes its activations, too, and bit by bit: not
+// those of the step itself. How likely its row is one of those behind it and none of those before,
+// in logarithms; nullopt where means are not apart.
+std::optional<double> step_at(const std::vector<Sample>& line, std::size_t measure,
+                              std::int64_t step) {
   Sums sums;
   for (const Sample& one : line) sums.add(one.numbers[measure]);
   const auto first = std::ranges::lower_bound(line, step, {}, &Sample::step);
   const Sides sides = sides_of(static_cast<std::size_t>(first - line.begin()), line.size());
   const double errors = errors_at(sums, sides);
-  if (errors < kClear) return false;
+  if (errors < kClear) return std::nullopt;
   const auto& [begin, at, end] = sides;
-  const double apart = sums.mean(at, end) - sums.mean(begin, at);
-  if (!sums.is_level(begin, at, apart) || !sums.is_level(at, end, apart)) return false;
+  const double before = sums.mean(begin, at), apart = sums.mean(at, end) - before;
+  if (!sums.is_level(begin, at, apart) || !sums.is_level(at, end, apart)) return std::nullopt;
   // There are more rows on either side than the others are away.
   for (std::size_t other = at - kOtherSteps; other <= at + kOtherSteps; ++other) {
-    if (errors < kAsClear * errors_at(sums, sides_of(other, line.size()))) return false;
+    if (errors < kAsClear * errors_at(sums, sides_of(other, line.size()))) return std::nullopt;
   }
-  return true;
+  // Of rows with one variance, of which the means have these errors.
+  const double far = (line[at].numbers[measure] - before) / apart;
+  return (far - 0.5) * errors * errors / (0.5 * static_cast<double>(end - at));
 }
 
 }  // namespace
@@ -74,14 +79,18 @@ std::vector<Series> small_steps(const OpenedRun& run, ReadOptions options, const
     }
   }
   std::vector<std::pair<std::uint64_t, std::uint32_t>> found;  // by the order of a step
+  double likely = 0.0;
   for (std::size_t tensor = 0; tensor < rank.lines.size(); ++tensor) {
     const std::vector<Sample>& line = rank.lines[tensor];
     bool is_apart = false;
     for (std::size_t i = 0; i < kMeasures.size(); ++i) {
-      is_apart = is_apart || has_step_at(line, i, left.row.step);
+      const std::optional<double> one = step_at(line, i, left.row.step);
+      is_apart = is_apart || one;
+      likely += one.value_or(0.0);
     }
     if (is_apart) found.emplace_back(line.front().seq, rank.series[tensor]);
   }
+  if (likely <= 0.0) return {};
   std::ranges::sort(found);
   found.resize(std::min(found.size(), kNamedLines - 1));
   std::vector<Series> named;

@@ -286,7 +286,8 @@ void Inputs::check_entropy(const Window& window, const InputCall& call, Report& 
       double mean = 0.0;
       for (const double one : off) mean += one / static_cast<double>(off.size());
       const double spread = std::max(1.4826 * median(std::move(off)), 1.2533 * mean);
-      const double bound = kFar * (spread + kLeastSpread);
+      // Of 2^b different ids two that are equal take 2/2^b bits. Three such pairs may be chance.
+      const double bound = kFar * (spread + std::max(kLeastSpread, std::exp2(-middle)));
       if (middle > kOfFlags && std::abs(bits - middle) > bound) {
         known.is_noticed = true;
         report.add(window.now.step, {call.rank}, false,

@@ -458,20 +458,28 @@ TEST_F(InputRows, AnEntropyFarFromTheLastOnesIsNoticedOnce) {
   EXPECT_NE(found()[0].text.find("input.0 is 2 bits"), std::string::npos) << found()[0].text;
 }
 
-// 16 of 400 times: most are different, and some are equal.
-TEST_F(InputRows, TheEntropyOfFewIdsIsThatOfMostOrLess) {
+// Times of a batch: most are different, and some are equal.
+class InputRowsOfFewIds : public InputRows,
+                          public ::testing::WithParamInterface<std::pair<int, unsigned>> {};
+
+TEST_P(InputRowsOfFewIds, TheirEntropyIsThatOfMostOrLess) {
+  const auto [ids, of] = GetParam();
   std::mt19937 random(1);
   for (int i = 0; i < 5000; ++i) {
     std::map<std::mt19937::result_type, double> counts;
-    for (int drawn = 0; drawn < 16; ++drawn) counts[random() % 400] += 1.0;
+    for (int drawn = 0; drawn < ids; ++drawn) counts[random() % of] += 1.0;
     double bits = 0.0;
-    for (const auto& [id, count] : counts) bits -= count / 16.0 * std::log2(count / 16.0);
+    for (const auto& [id, count] : counts) bits -= count / ids * std::log2(count / ids);
     give_entropy(0, bits), end_step();
   }
   EXPECT_TRUE(found().empty());
   give_entropy(0, 0.0), end_step();
   EXPECT_EQ(found().size(), 1U);
 }
+
+INSTANTIATE_TEST_SUITE_P(Few, InputRowsOfFewIds,
+                         ::testing::Values(std::pair{16, 400U}, std::pair{8, 1000U},
+                                           std::pair{4, 1000U}));
 
 TEST_F(InputRows, TheEntropyOfAMaskMayBeAnything) {
   for (int i = 0; i < 40; ++i) give_entropy(0, i % 9 == 8 ? 1.0 : 0.0), end_step();

@@ -130,6 +130,25 @@ def test_it_says_where_only_the_gradients_of_the_loss_left(tmp_path, left):
     assert (sentence in said) == (left in ("head", "weight of head"))
 
 
+@pytest.mark.parametrize("first", ["norm", "block"])
+def test_zeros_of_the_first_gradients_that_have_them_tell_of_the_loss(tmp_path, first):
+    """A loss that leaves targets out gives zeros. Those of the last modules do not count."""
+    random = noisy()
+
+    def rows(step):
+        for name in ("block", "norm", "head", ""):
+            yield "actv", name, "output", np.full(3, next(random))
+        for name in ("head", "", "norm", "block"):
+            has_zeros = step < BEGIN or (name == "norm" and first == "block")
+            yield "actv_grad", name, "output", with_zeros(0.3 if has_zeros else 0.0)
+
+    out = tmp_path / "run"
+    found = left_of(out, rows)
+    assert (found["step"], found["name"], found["measure"]) == (BEGIN, first, "zeros")
+    said = command("diagnose", out).stdout
+    assert ("the loss may be another one, or its targets" in said) == (first == "norm")
+
+
 @pytest.mark.parametrize("left", ["weights", "one weight", "loss too", "activations' too"])
 def test_it_says_where_only_gradients_of_weights_left(tmp_path, left):
     """Where those of activations are as before, the backward is not what changed: a clipping may be."""
