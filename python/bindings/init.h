@@ -14,6 +14,7 @@ void init_forwards(nanobind::module_& module);
 void init_gradient_hooks(nanobind::module_& module);
 void init_accumulated(nanobind::module_& module);
 void init_declared(nanobind::module_& module);
+void init_kept_states(nanobind::module_& module);
 void init_updates(nanobind::module_& module);
 void init_grad_probe(nanobind::module_& module);
 void init_convert(nanobind::module_& module);

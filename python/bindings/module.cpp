@@ -27,6 +27,7 @@ NB_MODULE(_core, module) {
   trainmon::init_gradient_hooks(module);
   trainmon::init_accumulated(module);
   trainmon::init_declared(module);
+  trainmon::init_kept_states(module);
   trainmon::init_grad_probe(module);
   trainmon::init_read(module);
   trainmon::init_scan(module);

@@ -225,6 +225,24 @@ class StateOfTheLastReplaced(Training):
                     state[key] = torch.zeros_like(state[key])
 
 
+class StateOfOneCleared(Training):
+    """Neither the first nor one of the last."""
+
+    def before(self, step):
+        if step == 14:
+            self.optimizer.state[self.model.body[2].weight].clear()
+
+
+class MomentsOfOneZeroed(Training):
+    """The step count goes on."""
+
+    def before(self, step):
+        if step == 14:
+            state = self.optimizer.state[self.model.body[2].weight]
+            for key in ("exp_avg", "exp_avg_sq"):
+                state[key] = torch.zeros_like(state[key])
+
+
 class NewOptimizer(Training):
     """As at the second stage of a training."""
 

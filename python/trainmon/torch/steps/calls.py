@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from trainmon import _core
 from trainmon.base.names import attribute_of
 
 MOST_STEPS = 2**53  # a float64 counts no further
@@ -77,9 +78,13 @@ def steps_of(state) -> int:
 
 def begins_anew(state) -> bool:
     """Whether that state of a parameter is as before the first step, so far as it says so at once."""
-    step = state.get("step") if isinstance(state, dict) else None
+    if not isinstance(state, dict):
+        return state is None
+    step = state.get("step")
     is_elsewhere = isinstance(step, Tensor) and step.device.type != "cpu"
-    return not state or (step is not None and not is_elsewhere and steps_of(state) == 0)
+    tensors = [one for one in state.values() if isinstance(one, Tensor) and one.dim()]
+    are_zero = bool(tensors) and all(map(_core.first_row_is_zero, tensors))
+    return not state or are_zero or (step is not None and not is_elsewhere and steps_of(state) == 0)
 
 
 def step_in_state(optimizer) -> int:

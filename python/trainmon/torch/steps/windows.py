@@ -32,7 +32,7 @@ class Steps(StepReads, _core.Steps):
         "window", "turns_left", "is_followed", "is_late",
         "pending", "in_step", "first", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
-        "kept_states", "lost_state", "stages_left", "stepped", "uncleared", "mistaken", "has_stepped", "kept",
+        "lost_state", "stages_left", "stepped", "uncleared", "mistaken", "has_stepped", "kept",
         "_read", "_hooks",
     )  # fmt: skip
 
@@ -64,9 +64,8 @@ class Steps(StepReads, _core.Steps):
         self.inner = 0  # steps begun inside it: an optimizer whose step() calls super().step()
         self.ignored = False  # the step under way is none of training's
         self.turns_left = 0  # further calls of step() that are part of the step under way
-        self.kept_states = 0  # tensors for which the optimizer kept a state after its last step
-        self.lost_state = False  # fewer before the step under way: somebody cleared them
-        self.kept: dict[int, list] = {}  # what it kept of some of them, by then
+        self.kept = _core.KeptStates()  # what the optimizer kept of each tensor after its last step
+        self.lost_state = False  # somebody made some of it anew before the step under way
         self.abandoned = 0  # windows in a row whose gradients reached no step
         self.stepped = []  # parameters whose gradients the last step took
         self.advance()
@@ -283,7 +282,7 @@ class Steps(StepReads, _core.Steps):
             self.has_stepped = True
         if self.fused is not None:
             self.scales()  # there is a scaler, though nobody showed it to us
-        self.lost_state = len(self.optimizer.state) < self.kept_states or self._begins_anew()
+        self.lost_state = any(map(begins_anew, self.kept.changed(self.optimizer.state)))
         self.is_followed = bool(self._hooks.followed())
         if self.recording:
             self._read(self.sweeps.check)
@@ -300,20 +299,6 @@ class Steps(StepReads, _core.Steps):
         self.is_late = self.is_followed and self.fused is None
         self.read_before(gradients=not self.is_late)
         return None
-
-    def _kept(self) -> dict[int, list]:
-        """Of some parameters, ids of what the optimizer keeps: somebody may make that anew for each."""
-        states = self.optimizer.state
-        if not isinstance(states, dict):
-            return {}
-        found = [(id(one), states.get(one)) for one in self._probes()]
-        return {key: list(map(id, one.values())) for key, one in found if isinstance(one, dict)}
-
-    def _begins_anew(self) -> bool:
-        """It is looked into only where it is another one."""
-        now, states = self._kept(), self.optimizer.state
-        changed = [one for one in self._probes() if self.kept.get(id(one)) != now.get(id(one))]
-        return any(self.kept.get(id(one)) and begins_anew(states.get(one)) for one in changed)
 
     def _watched(self, fn):
         runs = 0
@@ -342,8 +327,7 @@ class Steps(StepReads, _core.Steps):
         if self.ignored:
             self.ignored = False
             return
-        self.kept_states = len(self.optimizer.state)
-        self.kept = self._kept()
+        self.kept.keep(self.optimizer.state)
         if self.lost_state:  # moments begin anew
             self.adapter.announce_edit()
         if self.recording:
