@@ -41,7 +41,8 @@ bool FoundTogether::is_like(const FoundTogether& other) const {
 
 bool StepsInOrder::is_told(const ReadScalar& one) const {
   return one.name == kEditScalar || one.name == kEvaluationScalar || one.name == kUnclearedScalar ||
-         one.name == kUnevenScalar || (is_whole_ && detect::is_gradient_norm(one.name));
+         one.name == kUnreadScalar || one.name == kUnevenScalar ||
+         (is_whole_ && detect::is_gradient_norm(one.name));
 }
 
 int StepsInOrder::start_of(int rank, int restart) const {
@@ -99,6 +100,10 @@ void StepsInOrder::tell(std::int64_t step) {
     }
     if (one->name == kUnclearedScalar) {
       engine_.tell_uncleared(start, one->rank, static_cast<std::int32_t>(one->value));
+      continue;
+    }
+    if (one->name == kUnreadScalar) {
+      engine_.tell_unread(start, one->rank, static_cast<std::int32_t>(one->value));
       continue;
     }
     if (one->name == kUnevenScalar) {

@@ -8,6 +8,7 @@ namespace trainmon::detect {
 
 void Engine::take(StepEvidence&& evidence) {
   evidence.sort();
+  evidence.note_unread(unread_[evidence.restart]);
   if (evidence.restart != restart_) forget_start(evidence);
   restart_ = evidence.restart;
   const bool follows =
@@ -62,6 +63,7 @@ void Engine::take(StepEvidence&& evidence) {
   norms_.clear();
   evaluated_.clear();
   uncleared_.clear();
+  unread_.clear();
   findings_.join_ranks();
   moves_.note(evidence);
   resumed_weights_.note(evidence);

@@ -62,6 +62,11 @@ class Engine {
   void tell_evaluation(std::int32_t restart, std::int32_t rank, std::int32_t chunk) {
     evaluated_[restart].insert({rank, chunk});
   }
+  // In the next step this chunk is given more than tensors that have rows. They may be the same in
+  // two calls, and the batch another one.
+  void tell_unread(std::int32_t restart, std::int32_t rank, std::int32_t chunk) {
+    unread_[restart].insert({rank, chunk});
+  }
   // The next step of this optimizer adds to gradients of the one before, which nobody cleared.
   void tell_uncleared(std::int32_t restart, std::int32_t rank, std::int32_t optimizer) {
     uncleared_[restart].insert({rank, optimizer});
@@ -112,6 +117,7 @@ class Engine {
   std::map<std::int32_t, LoggedNorms> norms_;
   std::map<std::int32_t, std::set<std::pair<std::int32_t, std::int32_t>>> evaluated_;
   std::map<std::int32_t, std::set<std::pair<std::int32_t, std::int32_t>>> uncleared_;
+  std::map<std::int32_t, std::set<std::pair<std::int32_t, std::int32_t>>> unread_;
   std::set<std::int32_t> uneven_;  // restarts
   KnownFormulas formulas_;
   Held held_;

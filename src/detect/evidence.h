@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -140,6 +141,10 @@ class StepEvidence {
   // After the last add(): of several for one place the last in the order of execution stays. Of
   // unreduced gradients that ranks do not reduce to replicas, earlier() has the others.
   void sort();
+  // The models that are given more than tensors that have rows, by rank and chunk.
+  void note_unread(const std::set<std::pair<std::int32_t, std::int32_t>>& models) {
+    for (Input& one : inputs_) one.is_part_of_call |= models.contains({one.rank, one.chunk});
+  }
   // nullptr when there is none.
   const Observation* find(std::uint32_t tensor, Quantity quantity, std::int32_t rank) const;
   // Of all ranks, ascending.

@@ -71,7 +71,7 @@ std::vector<InputCall> calls_of(const std::vector<Input>& rows) {
       call.entropies.emplace_back(one->element, *one->entropy);
       continue;
     }
-    is_known = is_known && one->fingerprint;
+    is_known = is_known && one->fingerprint && !one->is_part_of_call;
     if (!is_known) {
       call.bits.reset();
       continue;

@@ -28,6 +28,7 @@ struct Input {
   std::uint64_t seq = 0;
   std::string element;                            // of the arguments: "input.0"
   bool is_of_whole_batch = false;                 // ranks are given parts of one batch
+  bool is_part_of_call = false;                   // the call is given more than has rows
   bool is_finite = true;                          // but for -Inf, which masks are made of
   std::optional<std::uint64_t> fingerprint = {};  // of its bits
   std::optional<double> entropy = {};             // in bits
@@ -45,7 +46,8 @@ struct InputCall {
   std::int32_t forwards = 0;  // the most that a micro step of its step, rank and chunk has
   std::uint64_t seq = 0;      // of its first row
   bool is_of_whole_batch = false;
-  // Of all its tensors and the names of their arguments; nullopt where one has no fingerprint.
+  // Of all its tensors and the names of their arguments; nullopt where one has no fingerprint, or
+  // where it is given more.
   std::optional<std::uint64_t> bits = {};
   std::vector<std::pair<std::string, double>> entropies = {};  // by argument
 };

@@ -15,10 +15,13 @@ inline constexpr std::string_view kEditScalar = "trainmon/edit";
 inline constexpr std::string_view kEvaluationScalar = "trainmon/evaluation";
 // The number of an optimizer whose step added to gradients of the step before: nobody cleared them.
 inline constexpr std::string_view kUnclearedScalar = "trainmon/uncleared";
+// The number of a model chunk that was given more than tensors that have rows.
+inline constexpr std::string_view kUnreadScalar = "trainmon/unread_input";
 // From this step on ranks may have other numbers of batches: Join of torch is around the loop.
 inline constexpr std::string_view kUnevenScalar = "trainmon/uneven";
 
 inline constexpr std::array kOwnScalars = {kRecordedScalar,   kShareScalar,     kEditScalar,
-                                           kEvaluationScalar, kUnclearedScalar, kUnevenScalar};
+                                           kEvaluationScalar, kUnclearedScalar, kUnreadScalar,
+                                           kUnevenScalar};
 
 }  // namespace trainmon

@@ -55,6 +55,15 @@ class AdapterBase:
         lines = [f"{p.chunk} {p.name} {p.shape}" for p in self.parameters]
         return hashlib.sha256(as_text("\n".join(sorted(lines))).encode()).hexdigest()[:16]
 
+    # --- inputs ----------------------------------------------------------------------------------
+
+    def input_unread(self, chunk: int, element: str, window: int) -> None:
+        """A model is given more than tensors that have rows: nobody can tell then that a batch comes again."""
+        self.core.add_scalar("trainmon/unread_input", float(chunk), window)
+        self.coverage.not_covered(
+            f"all that the model is given in {element}", "no tensor of numbers"
+        )
+
     # --- start -----------------------------------------------------------------------------------
 
     def prepare(self, config: dict) -> int:

@@ -5,8 +5,9 @@ import functools
 
 from mindspore.common.api import _pynative_executor as executor
 
+from trainmon.base.arguments import unread
 from trainmon.base.calls import Calls
-from trainmon.base.rows import ELSEWHERE
+from trainmon.base.rows import ELSEWHERE, REFUSED
 from trainmon.mindspore import elements, hooks
 from trainmon.mindspore.parameters import dtype_name, replication
 
@@ -28,6 +29,7 @@ class Inputs:
         ] = {}  # by chunk, element and dtype: (its own, of its entropy)
         self.calls = Calls(len(adapter.roots))
         self.seen = False
+        self.unread_in: dict[int, int] = {}  # the newest window in which this was said, by chunk
 
     def install(self, handles) -> None:
         """After the hooks that open the place of a forward."""
@@ -47,18 +49,25 @@ class Inputs:
         if not frame.recording:
             return
         call = self.calls.next(frame, chunk)
+        left_out = unread(args, kwargs or {}, elements.Tensor, "mindspore")
         for element, tensor in elements.of_inputs(args, kwargs or {}):
             own, entropy = self._series_of(chunk, element, tensor)
             place = frame.window, frame.accum, call
             done = ELSEWHERE
             if not adapter.is_elsewhere:
                 done = adapter.core.observe_input(own, entropy, tensor, *place)
+            if done == REFUSED:
+                left_out = left_out or element
             if done != ELSEWHERE:
                 continue
             adapter.late.add(own, tensor, *place, 0)
             if not dtype_name(tensor).startswith(("float", "bfloat")):
                 why = "on a device, or measured by operations"
                 adapter.coverage.not_covered(f"the entropy of input {element}", why)
+
+        if left_out is not None and self.unread_in.get(chunk) != frame.window:
+            self.unread_in[chunk] = frame.window
+            self.adapter.input_unread(chunk, left_out, frame.window)
 
     def _series_of(self, chunk: int, element: str, tensor) -> tuple:
         key = chunk, element, dtype_name(tensor)

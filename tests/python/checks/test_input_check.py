@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import UserDict
 
 import numpy as np
 import pytest
@@ -192,6 +193,70 @@ def test_what_is_harmless_is_no_finding(name, tmp_path):
     found = diagnosed(tmp_path / "run", batch_of, **how)
     assert of_input(found) == [] and found["verdict"] is None
     assert found["checked"]["input"] >= STEPS
+
+
+class Batch:
+    def __init__(self, ids):
+        self.ids = ids
+
+
+class OfAnything(Model):
+    """What `ids` are made of, and a tensor that stays the same."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, given, scale):
+        made = {
+            "object": lambda: given.ids,
+            "mapping": lambda: given["ids"],
+            "set": lambda: next(iter(given)),
+            "list": lambda: torch.tensor(given),
+            "array": lambda: torch.from_numpy(given),
+            "sparse": lambda: given.to_dense(),
+            "complex": lambda: given.real.long(),
+        }
+        return super().forward(made[self.kind]()) * scale
+
+
+GIVEN = {
+    "object": Batch,
+    "mapping": lambda ids: UserDict(ids=ids),
+    "set": lambda ids: {ids},
+    "list": torch.Tensor.tolist,
+    "array": torch.Tensor.numpy,
+    "sparse": torch.Tensor.to_sparse,
+    "complex": lambda ids: torch.complex(ids.float(), ids.float()),
+}
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_where_a_batch_may_be_in_what_has_no_row_none_comes_again(kind, tmp_path):
+    def batch_of(step):
+        return GIVEN[kind](ids_of(step)), torch.tensor(max(0.5, 1.0 - step / 10))
+
+    found = diagnosed(tmp_path / "run", batch_of, model=OfAnything(kind))
+    assert of_input(found) == [] and found["verdict"] is None
+    said = [one["why"] for one in found["not_checked"]]
+    assert any("all that the model is given in input.0" in one for one in said), said
+
+
+def test_settings_beside_a_batch_hide_nothing(tmp_path):
+    """What can be called, a dtype, sizes and flags: none of them is a batch."""
+
+    class WithSettings(Model):
+        def forward(self, ids, **settings):
+            return super().forward(ids)
+
+    settings = {"act": torch.tanh, "dtype": torch.float32, "sizes": [(4, 8)] * 4, "on": {"a": True}}
+
+    class Called(WithSettings):
+        def __call__(self, ids):
+            return super().__call__(ids, **settings)
+
+    found = diagnosed(tmp_path / "run", lambda step: new(min(step, AT)), model=Called())
+    assert found["verdict"]["check"] == "input" and found["verdict"]["step"] == AT + 1
 
 
 def test_a_forward_that_is_run_again_as_a_whole_is_one_call(tmp_path):

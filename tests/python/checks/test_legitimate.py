@@ -525,3 +525,21 @@ def test_an_optimizer_of_a_part_that_was_not_given(first, tmp_path):
         else:
             assert (verdict["check"], verdict["tensors"]) == ("gap", ["0.weight"])
             assert verdict["certain"]
+
+
+def test_an_optimizer_that_was_not_given_steps_a_shared_part_now_and_then(tmp_path):
+    """Two heads of one encoder, each with its own optimizer. The second one comes in mid-run."""
+    encoder, heads = nn.Linear(8, 8), (nn.Linear(8, 3), nn.Linear(8, 3))
+    model = nn.ModuleDict({"encoder": encoder, "first": heads[0], "second": heads[1]})
+    optimizers = [
+        torch.optim.AdamW([*encoder.parameters(), *head.parameters()], 1e-2) for head in heads
+    ]
+    with trainmon.watch(model, optimizers[0], every=1, out=tmp_path, checks=True):
+        for step in range(60):
+            number = int(step > 20 and step % 4 == 3)
+            optimizers[number].zero_grad()
+            heads[number](encoder(torch.randn(5, 8))).square().mean().backward()
+            optimizers[number].step()
+    answer = trainmon.diagnose(str(tmp_path))
+    assert answer["verdict"] is None, answer["verdict"]
+    assert {one["check"] for one in answer["findings"]} == {"present"}

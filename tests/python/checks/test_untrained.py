@@ -300,6 +300,23 @@ def test_gradients_that_are_cleared_later_or_in_place_are_none(tmp_path):
     assert ClearedInPlace(lambda step: False).run(tmp_path / "in_place") == []
 
 
+class ClearedBehindAutogradGrad(Training):
+    """Gradients are asked for with those of the step before still there, which are cleared before the backward."""
+
+    how: dict = {"every": 1, "kinds": "all"}
+
+    def step(self, step):
+        loss = loss_of(self.model, step)
+        torch.autograd.grad(loss, list(self.model.parameters()), retain_graph=True)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+def test_gradients_that_are_only_asked_for_add_to_none(tmp_path):
+    assert ClearedBehindAutogradGrad().run(tmp_path) == []
+
+
 class Critic(Training):
     """The generator's backward adds to gradients of the critic, which are cleared before its step."""
 
@@ -341,7 +358,8 @@ class TwoGroups(Rates):
     def __init__(self, rates):
         super().__init__(rates)
         model = self.model
-        groups = [{"params": part.parameters()} for part in (model.body, model.head)]
+        body = [*model.tokens.parameters(), *model.body.parameters()]
+        groups = [{"params": body}, {"params": model.head.parameters()}]
         self.optimizer = self.kind(groups, **self.values)
 
     def before(self, step):

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import torch
 
+from trainmon.base.arguments import unread
 from trainmon.base.calls import Calls
-from trainmon.base.rows import ELSEWHERE
+from trainmon.base.rows import ELSEWHERE, REFUSED
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.dynamo import compiling
 from trainmon.torch.hooks.hook import Hook
@@ -22,7 +23,9 @@ class Inputs:
         self.adapter, self.part = adapter, part
         self.series: dict[tuple, tuple] = {}  # by chunk and element: (its own, of its entropy)
         self.calls = Calls(len(adapter.roots))
-        self.evaluated_in: dict[float, int] = {}  # the newest window in which this was said
+        # The newest window in which this was said.
+        self.evaluated_in: dict[float, int] = {}
+        self.unread_in: dict[int, int] = {}
 
     def install(self, handles) -> None:
         for chunk, root in enumerate(self.adapter.roots):
@@ -36,6 +39,7 @@ class Inputs:
         if not frame.recording:
             return
         call = self.calls.next(frame, chunk)
+        left_out = unread(args, kwargs, torch.Tensor, "torch")
         for element, tensor in elements.of_inputs(args, kwargs):
             own, entropy = self._series_of(chunk, element, tensor)
             place = frame.window, frame.accum, call
@@ -44,10 +48,16 @@ class Inputs:
                 done = adapter.core.observe_input(own, entropy, tensor, *place)
             if done == ELSEWHERE:
                 adapter.late.add(own, tensor, *place, 0)
+            if done == REFUSED:
+                left_out = left_out or element
             is_far = done == ELSEWHERE or tensor.device.type != "cpu"
             if is_far and not tensor.is_floating_point():
                 why = "on a device, or measured by operations"
                 adapter.coverage.not_covered(f"the entropy of input {element}", why)
+
+        if left_out is not None and self.unread_in.get(chunk) != frame.window:
+            self.unread_in[chunk] = frame.window
+            self.adapter.input_unread(chunk, left_out, frame.window)
 
     def evaluated(self, chunk: int, is_inside: bool = False) -> None:
         """A forward in evaluation mode, with gradients: of all, or of what is inside a wrapper alone.

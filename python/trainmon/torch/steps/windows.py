@@ -95,6 +95,7 @@ class Steps(StepReads, _core.Steps):
         if replaced is not None and not replaced.may_follow(self, optimizer, has_closure):
             return False
         self.adapter.optimizer_changed(self, optimizer)
+        self.adapter.announce_edit()  # its moments follow no equation from those of the one before
         self.optimizer = optimizer
         self.around = hooked_around(optimizer, self.adapter.around)
         if self.sweeps is not None:
@@ -180,7 +181,7 @@ class Steps(StepReads, _core.Steps):
                 self._abandon()
             if not self.start_known and not self.pending:
                 self.find_start()
-            if not self.pending:
+            if not self._probes():  # torch.autograd.grad() adds to no gradient
                 self.uncleared = self._is_uncleared(besides=tensor)
             self.task = task
             self.core.on_backward(self.index, task)
