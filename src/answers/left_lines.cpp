@@ -18,13 +18,13 @@ constexpr double kApart = 2.5, kApartOfYoung = 4.0;
 constexpr double kLossApart = 1.5, kYoungLossApart = 2.5;
 // Any line but a young one does so by a smaller factor, too, that is as wide as the range before.
 constexpr double kSmall = 1.08;
-// The first inputs of a start are others than those before if their means are so many standard
-// errors apart, and by this factor. They do not drift.
-constexpr double kErrors = 6.0, kLeastApart = 1.01;
-// The first activations of a start, and their gradients, do so from here on.
-constexpr double kErrorsOfActivations = 8.0, kActivationsApart = 1.2;
-// So many of them do, by such a factor, where the training learns soon what has changed.
-constexpr std::pair kSoonLearned = {4, 1.5};
+// The first rows of a start are others than those before. Inputs do not drift.
+constexpr FirstRows kFirstInputs = {LeftLines::kStays, 6.0, 1.01, false};
+constexpr FirstRows kFirstLosses = {LeftLines::kStays, 6.0, 1.1, true};
+// Of activations and their gradients; and where the training learns soon what has changed.
+constexpr FirstRows kFirstActivations[] = {{LeftLines::kStays, 8.0, 1.2, false},
+                                           {4, 8.0, 1.5, false}};
+constexpr double kLevel = 0.35;  // of the change: by so much halves of level rows differ
 // An activation that was never far behind for so many rows, and then is in so many of kAgain.
 constexpr std::size_t kQuiet = 48;
 constexpr int kTimes = 4;
@@ -81,18 +81,21 @@ LeftLines::Recent::Gap LeftLines::Recent::gap() const {
   return {std::max({above, below, 0.0F}), *highest - *lowest};
 }
 
-float LeftLines::Recent::gap_of_means(int rows, double errors, double factor) const {
+float LeftLines::Recent::gap_of_means(const FirstRows& rule) const {
   if (count < kRows || places[0].restart == places[1].restart) return 0.0F;
   const auto moments = [](std::span<const float> logs) {
     return moments_of(logs, [](float log) { return static_cast<double>(log); });
   };
+  constexpr std::size_t kHalf = History::kMost / 2;
   const std::span all(logs);
   const auto [before, variance_before] = moments(all.first(History::kMost));
   const auto [after, variance_after] =
-      moments(all.subspan(History::kMost, static_cast<std::size_t>(rows)));
+      moments(all.subspan(History::kMost, static_cast<std::size_t>(rule.rows)));
   const double apart = std::abs(after - before);
-  const double error = std::sqrt(variance_before / History::kMost + variance_after / rows);
-  const bool is_far = apart >= std::log10(factor) && apart >= errors * error;
+  const double drift = moments(all.subspan(kHalf, kHalf)).mean - moments(all.first(kHalf)).mean;
+  if (rule.was_level && std::abs(drift) > kLevel * apart) return 0.0F;
+  const double error = std::sqrt(variance_before / History::kMost + variance_after / rule.rows);
+  const bool is_far = apart >= std::log10(rule.factor) && apart >= rule.errors * error;
   return is_far && std::isfinite(apart) ? static_cast<float>(apart) : 0.0F;
 }
 
@@ -352,13 +355,14 @@ void LeftLines::note_gap(std::uint32_t tensor) {
   const bool is_young = line.rows < ShiftSearch::kYoung + kStays;
   float means = 0.0F;
   int rows = kStays;  // that have it
-  if (of.is_input) means = line.recent.gap_of_means(kStays, kErrors, kLeastApart);
+  if (of.is_input) means = line.recent.gap_of_means(kFirstInputs);
+  if (of.is_loss && !is_young) means = line.recent.gap_of_means(kFirstLosses);
   if (of.is_activation && !is_young) {
-    for (const auto& [first, factor] : {std::pair(kStays, kActivationsApart), kSoonLearned}) {
-      const float of_first = line.recent.gap_of_means(first, kErrorsOfActivations, factor);
+    for (const FirstRows& rule : kFirstActivations) {
+      const float of_first = line.recent.gap_of_means(rule);
       if (of_first > means) {
         means = of_first;
-        rows = first;
+        rows = rule.rows;
       }
     }
   }

@@ -20,6 +20,14 @@
 
 namespace trainmon {
 
+// By which the first rows of a start are others than the 16 before it.
+struct FirstRows {
+  int rows;        // of the start, at most LeftLines::kStays
+  double errors;   // standard errors between the means, at least
+  double factor;   // between them, at least
+  bool was_level;  // the rows before do not drift
+};
+
 // The histories of the norm of one rank's lines, and which lines left their own. They are far
 // behind it, or they stay away. A copy goes on by itself. One thread.
 class LeftLines {
@@ -83,10 +91,9 @@ class LeftLines {
       float width = 0.0F;  // the range of those before
     };
     Gap gap() const;
-    // Of so many first rows of a start, at most kStays: how far their mean is from that of the rows
-    // before, in log10. 0 where that may be chance, and for other rows. The means are so many
-    // standard errors apart, and by this factor.
-    float gap_of_means(int rows, double errors, double factor) const;
+    // Of the first rows of a start: how far their mean is from that of the rows before, in log10. 0
+    // where that may be chance, and for other rows.
+    float gap_of_means(const FirstRows& rule) const;
   };
   // Rows of an activation that are far behind, after many that were not.
   struct Excursions {

@@ -667,6 +667,34 @@ def test_the_first_activations_of_a_start_are_compared_with_those_before(
         assert left["apart"] == pytest.approx(10**apart, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("of_start", "slope", "is_named"),
+    [(0.82, 0.0, True), (0.95, 0.0, False), (1.0, -0.03, False), (1.0, 0.0, False)],
+)
+def test_the_first_losses_of_a_start_are_compared_with_those_before(
+    tmp_path, of_start, slope, is_named
+):
+    """As where the weight of a term begins anew: it is less, and then comes back. A loss that falls is none."""
+    begin, steps = 90, 130
+    random = np.random.default_rng(3)
+    back = np.clip((np.arange(steps) - begin) / 200, 0, 1)
+    factors = np.where(np.arange(steps) >= begin, of_start + (1 - of_start) * back, 1.0)
+    falls = np.exp(slope * np.maximum(0, np.arange(steps) - 60))
+    losses = 20 * factors * falls * np.exp(random.normal(size=steps) * 0.07)
+    for first, end in ((0, begin), (begin, steps)):
+        rank = WrittenRank(tmp_path / "run")
+        rank.monitor.set_start_step(0, first)
+        for step in range(first, end):
+            rank.monitor.add_scalar("loss", losses[step], step - first)
+            rank.observe(np.full(3, np.exp(random.normal() * 0.1)), "actv", "w", step - first)
+            rank.end_step()
+        rank.stop()
+    left = trainmon.diagnose(tmp_path / "run")["left_history"]
+    assert (left is not None) == is_named
+    if left:
+        assert (left["step"], left["name"], left["restart"]) == (begin, "loss", 1)
+
+
 def test_a_loss_below_zero_shifts_by_a_difference(tmp_path):
     out = tmp_path / "run"
     random = np.random.default_rng(3)
