@@ -153,7 +153,9 @@ class Around {
       around_.local.add(is_bad(row), row.seq, series.name);
     }
     if (series.kind == kind::kActvGrad) around_.passed.add(is_bad(row), row.seq, series.name);
-    const bool is_behind = moment_of(series.kind) > 1 && series.kind != kind::kActvGrad;
+    // Steps of another optimizer have other numbers.
+    const bool is_behind = moment_of(series.kind) > 1 && series.kind != kind::kActvGrad &&
+                           series.optimizer == of_first_.optimizer;
     if (is_behind) around_.behind.add(is_bad(row), row.seq, series.name);
   }
   const AroundBad& around() const { return around_; }
@@ -226,7 +228,8 @@ std::optional<FirstBad> finish(const RunRows& run, const FirstRows& found, bool 
   const AroundBad& around = seen.around();
   // A gradient of an activation may be as bad as that, where none reaches a weight.
   const BadCount& behind = around.behind.rows > 0 ? around.behind : around.passed;
-  bad.is_filled_in = is_of_forward(bad.series) && behind.rows > 0 && behind.bad == 0 &&
+  const bool is_passed_on = is_of_forward(bad.series) || bad.series.kind == kind::kActvGrad;
+  bad.is_filled_in = is_passed_on && behind.rows > 0 && behind.bad == 0 &&
                      std::isfinite(around.loss.value_or(0.0));
   bad.follows_gap = bad.row.step > 0;
   look_again(bad.row.step - 1, -1, [&](const ReadRow& row) {

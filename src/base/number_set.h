@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
 
 namespace trainmon {
 
@@ -35,6 +36,12 @@ class NumberSet {
   bool contains(std::int64_t number) const {
     const auto after = ranges_.upper_bound(number);
     return after != ranges_.begin() && std::prev(after)->second >= number;
+  }
+  // The least that is not below `number`; nullopt where there is none.
+  std::optional<std::int64_t> from(std::int64_t number) const {
+    if (contains(number)) return number;
+    const auto after = ranges_.upper_bound(number);
+    return after == ranges_.end() ? std::nullopt : std::optional(after->first);
   }
   bool empty() const { return ranges_.empty(); }
   // The greatest; not of an empty set.

@@ -2,13 +2,74 @@
 #include "read/declared_order.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 
 namespace trainmon {
+namespace {
 
-void order_declared(std::vector<ReadDeclared>& declared, const ReadOptions& options) {
+// Of the steps of one start that a newer one went through again: the first later one that it did
+// not. Steps are asked for in their order.
+class NextShown {
+ public:
+  std::optional<std::int64_t> from(const Restarts& restarts, const ReadDeclared& one) {
+    const std::tuple log(one.restart, one.rank, one.optimizer);
+    const bool is_known = log == log_ && one.step >= from_ && one.step <= shown_.value_or(one.step);
+    if (!is_known) {
+      log_ = log;
+      from_ = one.step;
+      shown_ = restarts.shown_from(one.rank, one.optimizer, one.step, one.restart);
+    }
+    return shown_;
+  }
+
+ private:
+  std::tuple<int, int, std::int32_t> log_ = {-1, -1, -1};
+  std::int64_t from_ = 0;
+  std::optional<std::int64_t> shown_;
+};
+
+// Of several values that hold from one later step on, the last one does.
+void show_later(std::vector<ReadDeclared>& declared, const Restarts& restarts) {
+  const auto of_log = [](const ReadDeclared& one) {
+    return std::tuple(one.restart, one.rank, one.optimizer, one.step);
+  };
+  std::vector<ReadDeclared> hidden;
+  std::erase_if(declared, [&](ReadDeclared& one) {
+    if (restarts.is_newest(one.rank, one.optimizer, one.step, one.restart)) return false;
+    hidden.push_back(std::move(one));
+    return true;
+  });
+  std::ranges::stable_sort(hidden, {}, of_log);
+  NextShown next;
+  std::map<std::tuple<int, int, std::int32_t, std::int32_t, std::int64_t, std::string>,
+           ReadDeclared>
+      later;
+  for (ReadDeclared& one : hidden) {
+    const std::optional<std::int64_t> shown = next.from(restarts, one);
+    if (!shown) continue;
+    one.step = *shown;
+    const std::tuple place(one.restart, one.rank, one.optimizer, one.group, *shown, one.value.name);
+    later.insert_or_assign(place, std::move(one));
+  }
+  std::vector<ReadDeclared> all;
+  for (auto& [place, one] : later) all.push_back(std::move(one));
+  // Before what these steps declare themselves.
+  declared.insert(declared.begin(), std::make_move_iterator(all.begin()),
+                  std::make_move_iterator(all.end()));
+}
+
+}  // namespace
+
+void order_declared(std::vector<ReadDeclared>& declared, const Restarts& restarts,
+                    const ReadOptions& options) {
+  show_later(declared, restarts);
   std::erase_if(declared, [&](const ReadDeclared& one) {
     return one.step > options.last_step.value_or(one.step);
   });

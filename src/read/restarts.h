@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/number_set.h"
@@ -48,6 +49,17 @@ class Restarts {
     if (newest == restart) return true;
     const auto world_size = world_size_.find(newest);
     return world_size == world_size_.end() || world_size->second == 0 || rank < world_size->second;
+  }
+  // The first step from `step` on that this restart has and that no newer one went through again.
+  std::optional<std::int64_t> shown_from(int rank, std::int32_t optimizer, std::int64_t step,
+                                         int restart) const {
+    const auto of_rank = steps_.find({rank, optimizer});
+    if (of_rank == steps_.end()) return std::nullopt;
+    const auto own = of_rank->second.find(restart);
+    if (own == of_rank->second.end()) return std::nullopt;
+    auto next = own->second.from(step);
+    while (next && !is_newest(rank, optimizer, *next, restart)) next = own->second.from(*next + 1);
+    return next;
   }
 
  private:

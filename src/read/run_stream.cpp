@@ -90,7 +90,7 @@ RunStream::RunStream(OpenedRun run, const ReadOptions& options)
   if (!std::ranges::is_sorted(facts_.scalars, {}, order)) {
     std::ranges::stable_sort(facts_.scalars, {}, order);
   }
-  order_declared(facts_.declared, options_);
+  order_declared(facts_.declared, restarts_, options_);
   suggest_names();
   facts_.series = index_.take();
   for (const Series& one : facts_.series) full_shapes_.push_back(kept(one.full_shape));
@@ -226,7 +226,6 @@ void RunStream::take_small(Directory& directory, const RecordBatch& batch) {
   }
   for (const Declared& group : batch.declared) {
     const std::int64_t step = directory.timeline.at(group.optimizer, group.window).step;
-    if (!restarts_.is_newest(rank, group.optimizer, step, restart)) continue;
     for (const DeclaredValue& value : group.values) {
       facts_.declared.push_back(
           {restart, rank, step, group.optimizer, group.group, group.window, value});

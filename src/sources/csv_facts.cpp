@@ -81,10 +81,7 @@ void CsvFacts::add_declared(const CsvPlace& place, RowAccount& account) {
     }
     if (value.type == Type::number) value.number = columns.number(records, "value", fault);
     if (value.type == Type::text) value.text = cell;
-    if (fault.empty() && filter_.takes_rank(out.rank) &&
-        restarts_.is_newest(out.rank, out.optimizer, out.step, out.restart)) {
-      rows_.declared.push_back(std::move(out));
-    }
+    if (fault.empty() && filter_.takes_rank(out.rank)) rows_.declared.push_back(std::move(out));
     return fault;
   };
   for_each_fact(place.directory / "declared.csv", account, use);
@@ -162,7 +159,7 @@ void CsvFacts::read_payloads(const CsvPlace& place, const Source::UsePayload& us
 
 void CsvFacts::finish() {
   rows_.series = series_.take();
-  order_declared(rows_.declared, options_);
+  order_declared(rows_.declared, restarts_, options_);
 }
 
 }  // namespace trainmon

@@ -141,10 +141,7 @@ void SqliteFacts::finish(const ReadOptions& options, const Restarts& restarts) {
   std::erase_if(rows_.scalars, [&](const ReadScalar& s) {
     return !restarts.is_newest(s.rank, 0, s.step, s.restart);
   });
-  std::erase_if(rows_.declared, [&](const ReadDeclared& d) {
-    return !restarts.is_newest(d.rank, d.optimizer, d.step, d.restart);
-  });
-  order_declared(rows_.declared, options);
+  order_declared(rows_.declared, restarts, options);
 }
 
 void SqliteFacts::read_payloads(sqlite3* database, const std::filesystem::path& file,

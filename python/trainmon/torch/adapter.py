@@ -214,6 +214,7 @@ class Adapter(DuringTraining):
             from trainmon.torch.collectives.functions import Collectives  # few ask for it
 
             self.collectives = self._new_collectives(Collectives, self._part("collectives"))
+            self.collectives.put_back_behind(self)
             self.collectives.install(everything=self.config["collectives"] == "all")
         if self.has_recorder:
             from trainmon.torch.collectives.in_flight import (  # few ask for it
@@ -224,6 +225,7 @@ class Adapter(DuringTraining):
             self.calls_so_far = self.calls_so_far or CallsSoFar()
             part = self._part("collectives in flight")
             self.in_flight = InFlight(self.core, part, self.calls_so_far)
+            self.in_flight.put_back_behind(self)
             self.in_flight.install()
         self.coverage.start()
 

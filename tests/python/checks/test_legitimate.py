@@ -543,3 +543,48 @@ def test_an_optimizer_that_was_not_given_steps_a_shared_part_now_and_then(tmp_pa
     answer = trainmon.diagnose(str(tmp_path))
     assert answer["verdict"] is None, answer["verdict"]
     assert {one["check"] for one in answer["findings"]} == {"present"}
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("layers", [1, 2, 3, 4])
+def test_an_optimizer_that_was_not_given_steps_a_part_with_the_same_gradients(
+    layers, first, kind, tmp_path
+):
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    other = kind(model[4 - layers :].parameters(), 1e-3)
+    with trainmon.watch(model, optimizer, every=1, out=tmp_path, checks=True):
+        for step in range(24):
+            optimizer.zero_grad()
+            model(torch.randn(5, 4)).square().sum().backward()
+            steps = [optimizer] if step < 8 else [optimizer, other]
+            for one in reversed(steps) if first else steps:
+                one.step()
+    answer = trainmon.diagnose(str(tmp_path))
+    assert answer["verdict"] is None, answer["verdict"]
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_a_step_that_a_scaler_skips_for_the_second_of_two_optimizers(is_given, tmp_path):
+    """One loss overflows by its scale, and the other one does not."""
+    torch.manual_seed(0)
+    models = {name: nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)) for name in "ab"}
+    optimizers = {name: torch.optim.AdamW(one.parameters(), 1e-3) for name, one in models.items()}
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**100, growth_interval=3)
+    given = {"scaler": scaler} if is_given else {}
+    kinds = ["grads", "activations"]
+    with trainmon.watch(
+        models, optimizers, kinds=kinds, checks=True, every=1, out=tmp_path, **given
+    ):
+        for _ in range(100):
+            x = torch.randn(4, 8)
+            for name, optimizer in optimizers.items():
+                optimizer.zero_grad()
+                loss = (models[name](x) - x).square().mean() * (1e6 if name == "b" else 1.0)
+                scaler.scale(loss).backward()
+            for optimizer in optimizers.values():
+                scaler.step(optimizer)
+            scaler.update()
+    answer = trainmon.diagnose(str(tmp_path))
+    assert answer["verdict"] is None, answer["verdict"]

@@ -3,6 +3,7 @@ import copy
 import dataclasses
 import gc
 import json
+import os
 import types
 import warnings
 import weakref
@@ -452,11 +453,18 @@ def test_a_wrapper_that_came_after_watch_is_said(tmp_path):
 # --- watches that nobody stops -----------------------------------------------------------------------
 
 
-def test_a_watch_goes_with_its_model(tmp_path):
+@pytest.mark.parametrize("more", [{}, {"kinds": [*KINDS, "cc"]}, {"recorder_mb": 1}])
+def test_a_watch_goes_with_its_model(tmp_path, more):
+    def held():
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
     alive = []
+    all_reduce = torch.distributed.all_reduce
     for index in range(3):
+        before = held()
         model, optimizer = two_layers()
-        monitor = trainmon.watch(model, optimizer, kinds=KINDS, out=tmp_path / str(index))
+        options = {"kinds": KINDS, "out": tmp_path / str(index), **more}
+        monitor = trainmon.watch(model, optimizer, **options)
         train_step(model, optimizer)
         alive += [weakref.ref(model), weakref.ref(monitor)]
         del model, optimizer, monitor
@@ -464,6 +472,7 @@ def test_a_watch_goes_with_its_model(tmp_path):
         # What it had recorded is on the disk, whole.
         assert len(rows(tmp_path / str(index), kind="grad_reduced")) == 4
         assert len(list((tmp_path / str(index)).rglob("health.json"))) == 1
+        assert held() == before and torch.distributed.all_reduce is all_reduce
     assert [reference() for reference in alive] == [None] * 6
 
 

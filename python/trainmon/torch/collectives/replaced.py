@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 
 import torch
 
@@ -36,6 +37,12 @@ class Replacements:
         self.on = False
         self.inside = Inside()
         self.patches: list[tuple] = []  # (module or class, attribute, what was there, ours)
+        self.behind = None  # puts back once the one that looks is gone
+
+    def put_back_behind(self, owner) -> None:
+        """Once `owner` is gone, though nobody said that it ends: torch would hold what it records with."""
+        self.behind = weakref.finalize(owner, self.put_back)
+        self.behind.atexit = False
 
     def patch_functions(self, names, make) -> None:
         for name in names:
@@ -60,6 +67,8 @@ class Replacements:
         """What was there. Where another library has put something on top of ours, ours stays below it
         and does nothing any more."""
         self.on = False
+        if self.behind is not None:
+            self.behind.detach()
         for space, name, original, ours in reversed(self.patches):
             if vars(space).get(name) is ours:
                 # What was there may itself be ours, of a monitor that has stopped since.

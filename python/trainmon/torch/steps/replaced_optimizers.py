@@ -69,6 +69,7 @@ class Replaced:
         lost_hook, shared = adapter.registry.lost_hook, self._others[id(optimizer)][4]
         steps.pending = steps.pending or any(lost_hook(one.tensor) for one in shared)
         if not (steps.pending or callable(closure_of(args, kwargs))):
+            self._steps_beside(adapter, optimizer)
             return
         self._new = weakref.ref(optimizer), index, type(steps.optimizer).__name__
         for known in (self._followed, self._taken, self._beside):
@@ -106,7 +107,10 @@ class Replaced:
             return True
         self._beside[id(beside)] = weakref.ref(beside)
         kept = other if beside is optimizer else optimizer
-        self._adapter().coverage.say_once(
+        adapter = self._adapter()
+        self._index_of(adapter, beside)  # parameters may have been found again since
+        self._steps_beside(adapter, beside)
+        adapter.coverage.say_once(
             f"{type(beside).__name__} steps with the gradients of {type(kept).__name__}, beside it: its "
             "steps are not recorded"
         )
