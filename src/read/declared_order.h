@@ -9,8 +9,8 @@
 namespace trainmon {
 
 // By step, restart and rank; equal ones as they were. A value of a step that a newer start went
-// through again gets the first later step that it did not, and goes where there is none. Those
-// after the last step asked for go. Of those before the first, which may hold in it, the last of
+// through again gets the first later step that it did not. It goes where there is none. Those after
+// the last step asked for go. Of those before the first, which may hold in it, the last of
 // each stays.
 void order_declared(std::vector<ReadDeclared>& declared, const Restarts& restarts,
                     const ReadOptions& options);
