@@ -13,7 +13,7 @@ _PLAIN = (str, bytes, numbers.Number, enum.Enum, type(None))
 
 def unread(args: tuple, kwargs: dict, tensor: type, framework: str) -> str | None:
     """The first argument with something that may be a part of the batch and is no `tensor`, as "input.0".
-    It may be an object of a class, an array, a set, or a list of numbers. None if there is none. Values of
+    It may be an object of a class, an array, a set, or a list of numbers or texts. None if there is none. Values of
     `framework` itself, as dtypes and devices, are no part of a batch. Nor is what can be called."""
     looked_at = counted = 0
     for name, value in (*enumerate(args), *kwargs.items()):
@@ -31,7 +31,10 @@ def unread(args: tuple, kwargs: dict, tensor: type, framework: str) -> str | Non
                     continue
                 return f"input.{name}"
             looked_at += len(items)
-            if depth == 0 or looked_at > MOST:
+            are_texts = not isinstance(one, dict) and any(
+                isinstance(i, (str, bytes)) for i in items
+            )
+            if are_texts or depth == 0 or looked_at > MOST:
                 return f"input.{name}"
             left += [(item, depth - 1) for item in items]
         if counted > MOST_NUMBERS:

@@ -214,6 +214,7 @@ class OfAnything(Model):
             "set": lambda: next(iter(given)),
             "list": lambda: torch.tensor(given),
             "array": lambda: torch.from_numpy(given),
+            "texts": lambda: torch.tensor([list(map(int, text.split())) for text in given]),
             "sparse": lambda: given.to_dense(),
             "complex": lambda: given.real.long(),
         }
@@ -226,6 +227,7 @@ GIVEN = {
     "set": lambda ids: {ids},
     "list": torch.Tensor.tolist,
     "array": torch.Tensor.numpy,
+    "texts": lambda ids: [" ".join(map(str, row)) for row in ids.tolist()],
     "sparse": torch.Tensor.to_sparse,
     "complex": lambda ids: torch.complex(ids.float(), ids.float()),
 }

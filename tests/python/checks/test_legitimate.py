@@ -243,6 +243,24 @@ class MomentsOfOneZeroed(Training):
                 state[key] = torch.zeros_like(state[key])
 
 
+class MomentsRounded(Training):
+    """Once, as of a state that is kept in fewer bits."""
+
+    def before(self, step):
+        if step == 14:
+            for state in self.optimizer.state.values():
+                state["exp_avg"] = state["exp_avg"].bfloat16().float()
+
+
+class MomentsElsewhereBetweenSteps(Training):
+    """As of a state that is offloaded: other tensors before each step."""
+
+    def before(self, step):
+        for state in self.optimizer.state.values():
+            for key in ("exp_avg", "exp_avg_sq"):
+                state[key] = state[key].clone()
+
+
 class NewOptimizer(Training):
     """As at the second stage of a training."""
 
@@ -355,11 +373,7 @@ class PutBack(Training):
         self.optimizer.step()
 
 
-LEGITIMATE = [
-    MaxNorm, LoadsAPart, LoadsATarget, Masters, ClosureSetsTheRate, HookSetsTheRate, OwnFormula,
-    OwnPlainFormula, StateCleared, NewOptimizer, AverageSwappedIn, Lookahead, AnotherOptimizer, BecomesDouble,
-    EqualInDouble, RectifiedAdam, PutBack,
-]  # fmt: skip
+LEGITIMATE = Training.__subclasses__()
 
 
 @pytest.mark.parametrize("has_checks", [True, False])
@@ -525,6 +539,23 @@ def test_an_optimizer_of_a_part_that_was_not_given(first, tmp_path):
         else:
             assert (verdict["check"], verdict["tensors"]) == ("gap", ["0.weight"])
             assert verdict["certain"]
+
+
+def test_moments_that_are_offloaded_are_checked_all_the_same(tmp_path):
+    class Loses(MomentsElsewhereBetweenSteps):
+        def before(self, step):
+            super().before(step)
+            if step == 14:
+                self.optimizer.state[self.model.head.weight]["exp_avg"][3:] = 0.0
+
+    training = Loses()
+    with trainmon.watch(training.model, training.optimizer, every=1, out=tmp_path, checks=True):
+        for step in range(STEPS):
+            training.before(step)
+            training.step(step)
+            training.optimizer.zero_grad()
+    verdict = trainmon.diagnose(str(tmp_path))["verdict"]
+    assert (verdict["check"], verdict["step"]) == ("exp_avg", 14)
 
 
 def test_an_optimizer_that_was_not_given_steps_a_shared_part_now_and_then(tmp_path):

@@ -32,7 +32,7 @@ class Steps(StepReads, _core.Steps):
         "window", "turns_left", "is_followed", "is_late",
         "pending", "in_step", "first", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
-        "lost_state", "stages_left", "stepped", "uncleared", "mistaken", "has_stepped", "kept",
+        "lost_state", "has_moved", "stages_left", "stepped", "uncleared", "mistaken", "has_stepped", "kept",
         "_read", "_hooks",
     )  # fmt: skip
 
@@ -65,7 +65,8 @@ class Steps(StepReads, _core.Steps):
         self.ignored = False  # the step under way is none of training's
         self.turns_left = 0  # further calls of step() that are part of the step under way
         self.kept = _core.KeptStates()  # what the optimizer kept of each tensor after its last step
-        self.lost_state = False  # somebody made some of it anew before the step under way
+        self.lost_state = False  # somebody replaced some of it before the step under way
+        self.has_moved = False  # some of it is elsewhere than after its last step, as if offloaded
         self.abandoned = 0  # windows in a row whose gradients reached no step
         self.stepped = []  # parameters whose gradients the last step took
         self.advance()
@@ -283,7 +284,7 @@ class Steps(StepReads, _core.Steps):
             self.has_stepped = True
         if self.fused is not None:
             self.scales()  # there is a scaler, though nobody showed it to us
-        self.lost_state = any(map(begins_anew, self.kept.changed(self.optimizer.state)))
+        self._look_at_state()
         self.is_followed = bool(self._hooks.followed())
         if self.recording:
             self._read(self.sweeps.check)
@@ -300,6 +301,12 @@ class Steps(StepReads, _core.Steps):
         self.is_late = self.is_followed and self.fused is None
         self.read_before(gradients=not self.is_late)
         return None
+
+    def _look_at_state(self) -> None:
+        """What is replaced before each step has the same numbers, or follows no equation anyway."""
+        changed = self.kept.changed(self.optimizer.state)
+        had_moved, self.has_moved = self.has_moved, bool(changed)
+        self.lost_state = (self.has_moved and not had_moved) or any(map(begins_anew, changed))
 
     def _watched(self, fn):
         runs = 0
