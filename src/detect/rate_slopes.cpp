@@ -51,7 +51,8 @@ void RateSlopes::check(const Window& window, Findings& found) {
         const bool is_due = rate.earlier != 0.0 && rate.steps == kAlike + 1;
         if (!is_due || rate.alike < kAlike) continue;
         const double factor = rate.change / rate.earlier;
-        if (factor > 1.0 / kOther && factor < kOther) continue;
+        // Where a start begins as a warm-up has ended, the schedule turns.
+        if (factor < 0.0 || (factor > 1.0 / kOther && factor < kOther)) continue;
         if (!said_.emplace(rank, optimizer).second) continue;
         Finding one = window.notice(Check::config, Stage::update, rank, rate.since);
         one.text =

@@ -37,32 +37,31 @@ class NextShown {
 
 // Of several values that hold from one later step on, the last one does.
 void show_later(std::vector<ReadDeclared>& declared, const Restarts& restarts) {
+  const auto is_shown = [&](const ReadDeclared& one) {
+    return restarts.is_newest(one.rank, one.optimizer, one.step, one.restart);
+  };
   const auto of_log = [](const ReadDeclared& one) {
     return std::tuple(one.restart, one.rank, one.optimizer, one.step);
   };
-  std::vector<ReadDeclared> hidden;
-  std::erase_if(declared, [&](ReadDeclared& one) {
-    if (restarts.is_newest(one.rank, one.optimizer, one.step, one.restart)) return false;
-    hidden.push_back(std::move(one));
-    return true;
-  });
+  const auto place_of = [](const ReadDeclared& one) {
+    return std::tuple(one.restart, one.rank, one.optimizer, one.group, one.step, one.value.name);
+  };
+  const auto first = std::stable_partition(declared.begin(), declared.end(), is_shown);
+  std::vector<ReadDeclared> hidden(std::make_move_iterator(first),
+                                   std::make_move_iterator(declared.end()));
+  declared.erase(first, declared.end());
   std::ranges::stable_sort(hidden, {}, of_log);
   NextShown next;
-  std::map<std::tuple<int, int, std::int32_t, std::int32_t, std::int64_t, std::string>,
-           ReadDeclared>
-      later;
+  std::map<decltype(place_of(hidden.front())), ReadDeclared> later;
   for (ReadDeclared& one : hidden) {
     const std::optional<std::int64_t> shown = next.from(restarts, one);
     if (!shown) continue;
     one.step = *shown;
-    const std::tuple place(one.restart, one.rank, one.optimizer, one.group, *shown, one.value.name);
-    later.insert_or_assign(place, std::move(one));
+    later.insert_or_assign(place_of(one), std::move(one));
   }
-  std::vector<ReadDeclared> all;
-  for (auto& [place, one] : later) all.push_back(std::move(one));
-  // Before what these steps declare themselves.
-  declared.insert(declared.begin(), std::make_move_iterator(all.begin()),
-                  std::make_move_iterator(all.end()));
+  if (later.empty()) return;
+  for (const ReadDeclared& one : declared) later.erase(place_of(one));
+  for (auto& [place, one] : later) declared.push_back(std::move(one));
 }
 
 }  // namespace

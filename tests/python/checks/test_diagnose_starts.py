@@ -245,3 +245,17 @@ def test_steps_that_other_ranks_went_through_again_are_said_to_be_left_out(tmp_p
         "check": "all but finite",
         "why": "rank 1 in 8 steps, the first 0: other ranks went through them again in a newer start",
     } in answer["not_checked"]
+
+
+def test_values_of_a_start_hold_behind_the_steps_that_another_went_through_again(tmp_path):
+    """Start 1 goes from 4 to 11, and start 2 from 2 to 7: of start 1 are steps 8 to 11."""
+    out = tmp_path / "run"
+    for first, last in ((0, 11), (4, 11), (2, 7)):
+        train(out, first, last)
+    table = trainmon.read_table(out).declared
+    of_first = [i for i, restart in enumerate(table["restart"]) if restart == 1]
+    assert {table["step"][i] for i in of_first} == {8}
+    names = [table["name"][i] for i in of_first]
+    assert len(names) == len(set(names)) and {"lr", "weight_decay", "momentum"} <= set(names)
+    findings = trainmon.diagnose(out)["findings"]
+    assert [one for one in findings if one["check"] == "update"] == []

@@ -334,3 +334,18 @@ def test_what_begins_later_is_looked_at_first_and_a_habit_is_said_once(tmp_path)
         [launch.command_line(), "diagnose", tmp_path], capture_output=True, text=True
     )
     assert f"--steps {training.begin - 1}:{training.begin}" in done.stderr
+
+
+def test_a_start_where_the_warm_up_has_ended_goes_on_with_the_schedule(tmp_path):
+    class Warm(Resumed):
+        def load(self):
+            """Nothing is lost."""
+
+        def step(self, step):
+            up, down = 1e-3 * (step + 1) / BEGIN, 1e-3 * (1 - (step - BEGIN) / 200)
+            self.optimizer.param_groups[0]["lr"] = up if step < BEGIN else down
+            super().step(step)
+
+    Warm(True).run(tmp_path)
+    findings = trainmon.diagnose(tmp_path)["findings"]
+    assert [one for one in findings if one["check"] == "config"] == []

@@ -206,17 +206,3 @@ def test_the_bytes_are_those_of_the_page_of_formats(tmp_path):
     lr = used[1, "lr"]
     assert [d["values"]["lr"] for d in told[1:]] == [lr[0], lr[2], lr[4]]
     assert told[0]["values"]["foreach"] == "None" and set(told[2]["values"]) == {"lr"}
-
-
-def test_values_of_a_start_hold_behind_the_steps_that_another_went_through_again(tmp_path):
-    """Start 1 goes from 4 to 11, and start 2 from 2 to 7: of start 1 are steps 8 to 11."""
-    from test_diagnose_starts import train as start
-
-    for first, last, keys in ((0, 11, {}), (4, 11, {}), (2, 7, {})):
-        start(tmp_path / "run", first, last, **keys)
-    of_first = [one for one in declared(tmp_path / "run") if one["restart"] == 1]
-    assert {one["step"] for one in of_first} == {8}
-    names = [one["name"] for one in of_first]
-    assert len(names) == len(set(names)) and {"lr", "weight_decay", "momentum"} <= set(names)
-    answer = trainmon.diagnose(tmp_path / "run")
-    assert [one for one in answer["findings"] if one["check"] == "update"] == []
