@@ -65,7 +65,7 @@ class Steps(StepReads, _core.Steps):
         self.ignored = False  # the step under way is none of training's
         self.turns_left = 0  # further calls of step() that are part of the step under way
         self.kept = _core.KeptStates()  # what the optimizer kept of each tensor after its last step
-        self.lost_state = False  # somebody replaced some of it before the step under way
+        self.lost_state = False  # somebody made some of it anew before the step under way
         self.has_moved = False  # some of it is elsewhere than after its last step, as if offloaded
         self.abandoned = 0  # windows in a row whose gradients reached no step
         self.stepped = []  # parameters whose gradients the last step took
@@ -303,10 +303,12 @@ class Steps(StepReads, _core.Steps):
         return None
 
     def _look_at_state(self) -> None:
-        """What is replaced before each step has the same numbers, or follows no equation anyway."""
+        """Another state is an edit, but for one that is replaced before each step: its numbers are the same."""
         changed = self.kept.changed(self.optimizer.state)
-        had_moved, self.has_moved = self.has_moved, bool(changed)
-        self.lost_state = (self.has_moved and not had_moved) or any(map(begins_anew, changed))
+        self.lost_state = any(map(begins_anew, changed))
+        if changed and not (self.lost_state or self.has_moved):
+            self.adapter.announce_edit()
+        self.has_moved = bool(changed)
 
     def _watched(self, fn):
         runs = 0
