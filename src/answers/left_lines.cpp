@@ -19,11 +19,11 @@ constexpr double kLossApart = 1.5, kYoungLossApart = 2.5;
 // Any line but a young one does so by a smaller factor, too, that is as wide as the range before.
 constexpr double kSmall = 1.08;
 // The first rows of a start are others than those before. Inputs do not drift.
-constexpr FirstRows kFirstInputs = {LeftLines::kStays, 6.0, 1.01, false};
-constexpr FirstRows kFirstLosses = {LeftLines::kStays, 6.0, 1.1, true};
+constexpr FirstOfStart kFirstInputs = {LeftLines::kStays, 6.0, 1.01, false};
+constexpr FirstOfStart kFirstLosses = {LeftLines::kStays, 6.0, 1.1, true};
 // Of activations and their gradients; and where the training learns soon what has changed.
-constexpr FirstRows kFirstActivations[] = {{LeftLines::kStays, 8.0, 1.2, false},
-                                           {4, 8.0, 1.5, false}};
+constexpr FirstOfStart kFirstActivations[] = {{LeftLines::kStays, 8.0, 1.2, false},
+                                              {4, 8.0, 1.5, false}};
 constexpr double kLevel = 0.35;  // of the change: by so much halves of level rows differ
 // An activation that was never far behind for so many rows, and then is in so many of kAgain.
 constexpr std::size_t kQuiet = 48;
@@ -81,7 +81,7 @@ LeftLines::Recent::Gap LeftLines::Recent::gap() const {
   return {std::max({above, below, 0.0F}), *highest - *lowest};
 }
 
-float LeftLines::Recent::gap_of_means(const FirstRows& rule) const {
+float LeftLines::Recent::gap_of_means(const FirstOfStart& rule) const {
   if (count < kRows || places[0].restart == places[1].restart) return 0.0F;
   const auto moments = [](std::span<const float> logs) {
     return moments_of(logs, [](float log) { return static_cast<double>(log); });
@@ -358,7 +358,7 @@ void LeftLines::note_gap(std::uint32_t tensor) {
   if (of.is_input) means = line.recent.gap_of_means(kFirstInputs);
   if (of.is_loss && !is_young) means = line.recent.gap_of_means(kFirstLosses);
   if (of.is_activation && !is_young) {
-    for (const FirstRows& rule : kFirstActivations) {
+    for (const FirstOfStart& rule : kFirstActivations) {
       const float of_first = line.recent.gap_of_means(rule);
       if (of_first > means) {
         means = of_first;

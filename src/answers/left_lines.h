@@ -21,7 +21,7 @@
 namespace trainmon {
 
 // By which the first rows of a start are others than the 16 before it.
-struct FirstRows {
+struct FirstOfStart {
   int rows;        // of the start, at most LeftLines::kStays
   double errors;   // standard errors between the means, at least
   double factor;   // between them, at least
@@ -93,7 +93,7 @@ class LeftLines {
     Gap gap() const;
     // Of the first rows of a start: how far their mean is from that of the rows before, in log10. 0
     // where that may be chance, and for other rows.
-    float gap_of_means(const FirstRows& rule) const;
+    float gap_of_means(const FirstOfStart& rule) const;
   };
   // Rows of an activation that are far behind, after many that were not.
   struct Excursions {
