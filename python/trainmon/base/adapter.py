@@ -36,6 +36,9 @@ class AdapterBase:
         self.control: ControlBase | None = None  # follows RUN/control.json
         self.collectives = None
         self.logs_collectives = False  # they are noted, not measured
+        self.unread_in: dict[
+            int, int
+        ] = {}  # by chunk: the newest window in which it was given more
 
     # --- facts for the core, before it exists ----------------------------------------------------
 
@@ -58,7 +61,11 @@ class AdapterBase:
     # --- inputs ----------------------------------------------------------------------------------
 
     def input_unread(self, chunk: int, element: str, window: int) -> None:
-        """A model is given more than tensors that have rows: nobody can tell then that a batch comes again."""
+        """A model is given more than tensors that have rows: nobody can tell then that a batch comes again.
+        It is said once a window."""
+        if self.unread_in.get(chunk) == window:
+            return
+        self.unread_in[chunk] = window
         self.core.add_scalar("trainmon/unread_input", float(chunk), window)
         self.coverage.not_covered(
             f"all that the model is given in {element}", "no tensor of numbers"

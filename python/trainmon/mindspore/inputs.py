@@ -29,7 +29,6 @@ class Inputs:
         ] = {}  # by chunk, element and dtype: (its own, of its entropy)
         self.calls = Calls(len(adapter.roots))
         self.seen = False
-        self.unread_in: dict[int, int] = {}  # the newest window in which this was said, by chunk
 
     def install(self, handles) -> None:
         """After the hooks that open the place of a forward."""
@@ -64,10 +63,8 @@ class Inputs:
             if not dtype_name(tensor).startswith(("float", "bfloat")):
                 why = "on a device, or measured by operations"
                 adapter.coverage.not_covered(f"the entropy of input {element}", why)
-
-        if left_out is not None and self.unread_in.get(chunk) != frame.window:
-            self.unread_in[chunk] = frame.window
-            self.adapter.input_unread(chunk, left_out, frame.window)
+        if left_out is not None:
+            adapter.input_unread(chunk, left_out, frame.window)
 
     def _series_of(self, chunk: int, element: str, tensor) -> tuple:
         key = chunk, element, dtype_name(tensor)

@@ -511,6 +511,15 @@ def test_adamw_goes_by_its_group(tmp_path):
     assert answer["checked"]["update"] == 12 * 2
 
 
+def step_both(model, optimizer, other, first):
+    """With the gradients of one backward; `other` may be None, and comes first if asked to."""
+    optimizer.zero_grad()
+    model(torch.randn(5, 4)).square().sum().backward()
+    steps = [optimizer] if other is None else [optimizer, other]
+    for one in reversed(steps) if first else steps:
+        one.step()
+
+
 @pytest.mark.parametrize("first", [False, True])
 def test_an_optimizer_of_a_part_that_was_not_given(first, tmp_path):
     """From step 8 on it steps beside the one that is watched. A weight of another part that changes is found."""
@@ -521,11 +530,7 @@ def test_an_optimizer_of_a_part_that_was_not_given(first, tmp_path):
         out = tmp_path / str(flip_at)
         with trainmon.watch(model, optimizer, every=1, out=out, checks=True):
             for step in range(16):
-                optimizer.zero_grad()
-                model(torch.randn(5, 4)).square().sum().backward()
-                steps = [optimizer] if step < 8 else [optimizer, other]
-                for one in reversed(steps) if first else steps:
-                    one.step()
+                step_both(model, optimizer, other if step >= 8 else None, first)
                 if step == flip_at:
                     with torch.no_grad():
                         model[0].weight[1, 2] += 1e-3
@@ -587,11 +592,7 @@ def test_an_optimizer_that_was_not_given_steps_a_part_with_the_same_gradients(
     other = kind(model[4 - layers :].parameters(), 1e-3)
     with trainmon.watch(model, optimizer, every=1, out=tmp_path, checks=True):
         for step in range(24):
-            optimizer.zero_grad()
-            model(torch.randn(5, 4)).square().sum().backward()
-            steps = [optimizer] if step < 8 else [optimizer, other]
-            for one in reversed(steps) if first else steps:
-                one.step()
+            step_both(model, optimizer, other if step >= 8 else None, first)
     answer = trainmon.diagnose(str(tmp_path))
     assert answer["verdict"] is None, answer["verdict"]
 

@@ -23,9 +23,7 @@ class Inputs:
         self.adapter, self.part = adapter, part
         self.series: dict[tuple, tuple] = {}  # by chunk and element: (its own, of its entropy)
         self.calls = Calls(len(adapter.roots))
-        # The newest window in which this was said.
-        self.evaluated_in: dict[float, int] = {}
-        self.unread_in: dict[int, int] = {}
+        self.evaluated_in: dict[float, int] = {}  # the newest window in which this was said
 
     def install(self, handles) -> None:
         for chunk, root in enumerate(self.adapter.roots):
@@ -54,10 +52,8 @@ class Inputs:
             if is_far and not tensor.is_floating_point():
                 why = "on a device, or measured by operations"
                 adapter.coverage.not_covered(f"the entropy of input {element}", why)
-
-        if left_out is not None and self.unread_in.get(chunk) != frame.window:
-            self.unread_in[chunk] = frame.window
-            self.adapter.input_unread(chunk, left_out, frame.window)
+        if left_out is not None:
+            adapter.input_unread(chunk, left_out, frame.window)
 
     def evaluated(self, chunk: int, is_inside: bool = False) -> None:
         """A forward in evaluation mode, with gradients: of all, or of what is inside a wrapper alone.
