@@ -69,15 +69,15 @@ Observed read_once(Forwards& all, PyObject* tensor, const Spot& at) {
 
 }  // namespace
 
-void add_row(const Held<Forwards>& self, const Held<Watched>& watched, bool is_gradient,
+void add_row(const Held<Forwards>& self, const Held<Watched>& watched, const RowKind& kind,
              nb::handle element, nb::handle tensor, const Held<Place>& place, std::int32_t call,
              std::uint32_t flags) {
-  const nb::dict series = is_gradient ? watched->gradients : watched->values;
+  const nb::dict series = *watched.*kind.series;
   PyObject* known = PyDict_GetItemWithError(series.ptr(), element.ptr());
   if (known == nullptr && PyErr_Occurred() != nullptr) nb::raise_python_error();
   nb::object number = nb::borrow(known);
   if (known == nullptr) {
-    number = kNewSeries(self, watched, is_gradient ? "actv_grad" : "actv", element, tensor);
+    number = kNewSeries(self, watched, kind.name, element, tensor);
     series[element] = number;
   }
   const long id = integer(number);
@@ -163,7 +163,7 @@ void entered(const Held<Forwards>& self, const Held<Watched>& watched, nb::handl
       call.number = next_call(*watched, call.place);
       if (all.values) {
         for (const Element& input : inputs) {
-          add_row(self, watched, false, input.name, input.tensor, call.place, call.number, 0);
+          add_row(self, watched, kValue, input.name, input.tensor, call.place, call.number, 0);
         }
       }
     } else {
@@ -210,11 +210,27 @@ std::vector<Call> begun(Forwards& all, nb::handle watched) {
   return {};
 }
 
-// A forward inside a backward gives no row; gradients are followed if only it has them.
+// Of one call in so many, which are others in each step: most regions have many modules.
+constexpr std::int64_t kRecomputedOf = 4;
+
+// What a module returns in a backward belongs to the first pass. Which call of several it is, is
+// not known.
+void add_recomputed(const Held<Forwards>& self, const Held<Watched>& watched,
+                    const Held<Place>& place, nb::handle output) {
+  Forwards& all = *self;
+  if (!all.recomputed || !place.is_there() || !place->recording || watched->calls != 1) return;
+  if ((all.again++ + place->window) % kRecomputedOf != 0) return;
+  for (const Element& one : outputs_of(all, watched, output)) {
+    add_row(self, watched, kRecomputed, one.name, one.tensor, place, 0, 0);
+  }
+}
+
+// A forward inside a backward gives no other row; gradients are followed if only it has them.
 void recomputed(const Held<Forwards>& self, const Held<Watched>& watched, const Call* call,
                 nb::handle output) {
   const Forwards& all = *self;
   const Held<Place> place = watched->place;
+  add_recomputed(self, watched, place, output);
   if (!all.gradients || !place.is_there() || !all.is_grad_enabled().is(Py_True)) return;
   const std::optional<Replay> replayed = watched->replays.next();
   if (!replayed) return;
@@ -240,7 +256,7 @@ void left(const Held<Forwards>& self, const Held<Watched>& watched, nb::handle o
   if (outputs.empty() && !output.is_none()) kFoundNoTensor(self, watched, output);
   if (all.values) {
     for (const Element& one : outputs) {
-      add_row(self, watched, false, one.name, one.tensor, place, number, 0);
+      add_row(self, watched, kValue, one.name, one.tensor, place, number, 0);
     }
   }
   if (!all.gradients) return;
@@ -251,6 +267,12 @@ void left(const Held<Forwards>& self, const Held<Watched>& watched, nb::handle o
   }
 }
 
+void add_plain_row(const Held<Forwards>& self, const Held<Watched>& watched, bool is_gradient,
+                   nb::handle element, nb::handle tensor, const Held<Place>& place,
+                   std::int32_t call, std::uint32_t flags) {
+  add_row(self, watched, is_gradient ? kGradient : kValue, element, tensor, place, call, flags);
+}
+
 void init_watched(nb::module_& module) {
   nb::class_<Watched>(module, "Watched", nb::type_slots(collected<Watched>))
       .def(nb::init<>())
@@ -258,6 +280,8 @@ void init_watched(nb::module_& module) {
               nb::for_getter(nb::sig("def values(self) -> dict[str, int]")))
       .def_rw("gradients", &Watched::gradients,
               nb::for_getter(nb::sig("def gradients(self) -> dict[str, int]")))
+      .def_rw("recomputed", &Watched::recomputed,
+              nb::for_getter(nb::sig("def recomputed(self) -> dict[str, int]")))
       .def_ro("place", &Watched::place, nb::sig("def place(self) -> Place | None"))
       .def_ro("calls", &Watched::calls, "at this place")
       .def_rw("ever", &Watched::ever)
@@ -292,8 +316,8 @@ void init_forwards(nb::module_& module) {
              nb::typed<nb::callable, Held<Place>()> open_frame, FindInputs find_inputs,
              FindOutputs find_outputs, nb::object sequence_number,
              nb::typed<nb::callable, bool()> is_grad_enabled, nb::tuple positional, bool values,
-             bool gradients, bool inputs, bool elsewhere, bool plain_inputs, bool plain_outputs,
-             bool is_timed, int sample, bool rereads) {
+             bool gradients, bool inputs, bool recomputed, bool elsewhere, bool plain_inputs,
+             bool plain_outputs, bool is_timed, int sample, bool rereads) {
             new (self.p) Forwards{std::move(core),
                                   std::move(part),
                                   std::move(backward),
@@ -307,6 +331,7 @@ void init_forwards(nb::module_& module) {
                                   values,
                                   gradients,
                                   inputs,
+                                  recomputed,
                                   elsewhere,
                                   plain_inputs,
                                   plain_outputs,
@@ -319,9 +344,9 @@ void init_forwards(nb::module_& module) {
           nb::kw_only(), nb::arg("core"), nb::arg("part"), nb::arg("backward"), nb::arg("clock"),
           nb::arg("open_frame"), nb::arg("find_inputs"), nb::arg("find_outputs"),
           nb::arg("sequence_number").none(), nb::arg("is_grad_enabled"), nb::arg("positional"),
-          nb::arg("values"), nb::arg("gradients"), nb::arg("inputs"), nb::arg("elsewhere"),
-          nb::arg("plain_inputs"), nb::arg("plain_outputs"), nb::arg("is_timed"), nb::arg("sample"),
-          nb::arg("rereads"))
+          nb::arg("values"), nb::arg("gradients"), nb::arg("inputs"), nb::arg("recomputed"),
+          nb::arg("elsewhere"), nb::arg("plain_inputs"), nb::arg("plain_outputs"),
+          nb::arg("is_timed"), nb::arg("sample"), nb::arg("rereads"))
       .def("entered", &entered, nb::arg("watched"), nb::arg("args"), nb::arg("kwargs").none())
       .def("left", &left, nb::arg("watched"), nb::arg("output").none())
       .def(
@@ -330,12 +355,13 @@ void init_forwards(nb::module_& module) {
             return next_call(watched, place);
           },
           nb::arg("watched"), nb::arg("place"))
-      .def("row", &add_row, nb::arg("watched"), nb::arg("is_gradient"), nb::arg("element"),
+      .def("row", &add_plain_row, nb::arg("watched"), nb::arg("is_gradient"), nb::arg("element"),
            nb::arg("tensor"), nb::arg("place"), nb::arg("call"), nb::arg("flags"))
       .def("forward_begins",
            [](Forwards& self) {
              taken_from(self.calls, 0);
              self.readings.forget();
+             self.again = 0;
            })
       .def("forget_readings", [](Forwards& self) { self.readings.forget(); })
       .def("taken_seconds", [](Forwards& self) { return std::exchange(self.seconds, 0.0); })

@@ -14,7 +14,7 @@ namespace trainmon {
 // Base of Watched in activations.py. One module: the series of its tensors, how often it was called
 // at its place, and which of these calls await a recomputation.
 struct Watched {
-  nb::dict values, gradients;  // element -> number of its series, negative for none
+  nb::dict values, gradients, recomputed;  // element -> number of its series, negative for none
   Held<Place> place = nb::none();
   std::int32_t calls = 0;
   Replays replays;
@@ -22,7 +22,7 @@ struct Watched {
 
   template <typename Visit>
   void each(Visit&& visit) {
-    visit(values), visit(gradients), visit(place);
+    visit(values), visit(gradients), visit(recomputed), visit(place);
   }
 };
 
@@ -62,7 +62,8 @@ struct Forwards {
   nb::callable is_grad_enabled;
   nb::tuple positional;  // elements of positional arguments
   bool values = false, gradients = false, inputs = false;
-  bool elsewhere = false;  // nothing is measured here
+  bool recomputed = false;  // what some modules return where a backward calls them again
+  bool elsewhere = false;   // nothing is measured here
   bool plain_inputs = false, plain_outputs = false;
   bool is_timed = false;
   int sample = 0;       // one block in so many is read; 0: all
@@ -73,6 +74,7 @@ struct Forwards {
   nb::list unfinished{};
   double seconds = 0.0;       // in hooks on gradients since somebody asked, where that is timed
   std::vector<Call> calls{};  // of all threads, outermost first
+  std::int64_t again = 0;     // calls by backwards since the last forward began
   Readings readings{};        // of this forward or backward, where it does not reread
 
   bool in_backward() const { return backward->current() != -1; }
@@ -97,8 +99,17 @@ inline constexpr Method kTraceable{"traceable", "def traceable(self, hook: objec
 inline constexpr Method kFollowLeaf{
     "follow_leaf", "def follow_leaf(self, tensor: object, hook: GradientRow) -> None"};
 
+// What a row of a module is of.
+struct RowKind {
+  const char* name;
+  nb::dict Watched::*series;
+};
+inline constexpr RowKind kValue{"actv", &Watched::values};
+inline constexpr RowKind kGradient{"actv_grad", &Watched::gradients};
+inline constexpr RowKind kRecomputed{"actv_recomputed", &Watched::recomputed};
+
 // One row of a tensor, at this place.
-void add_row(const Held<Forwards>& self, const Held<Watched>& watched, bool is_gradient,
+void add_row(const Held<Forwards>& self, const Held<Watched>& watched, const RowKind& kind,
              nb::handle element, nb::handle tensor, const Held<Place>& place, std::int32_t call,
              std::uint32_t flags);
 

@@ -30,7 +30,7 @@ struct GradientRow {
       call = burst->call(call);
       burst.reset();
     }
-    add_row(all, watched, true, element, gradient, place, call, place->flags);
+    add_row(all, watched, kGradient, element, gradient, place, call, place->flags);
   }
 };
 

@@ -41,8 +41,10 @@ Finding finding_of(const FirstBad& bad, std::uint32_t tensor,
   one.value =
       static_cast<double>(bad.row.state.nans + bad.row.state.pos_infs + bad.row.state.neg_infs);
   // A loss scaler makes and drops such gradients as its way of working, be it the training's own.
-  const bool is_routine = bad.row.fate == Fate::skipped && is_gradient(bad.series.kind);
-  one.certain = !is_routine || (bad.row.loss_scale == 1.0 && !bad.was_left_out);
+  const double scale = bad.row.loss_scale;
+  const bool is_routine =
+      bad.row.fate == Fate::skipped && may_be_why_skipped(bad.series.kind, scale);
+  one.certain = !is_routine || (scale == 1.0 && !bad.was_left_out);
   if (bad.is_filled_in) one.certain = false;
   one.text = bad.came_from.empty()
                  ? bad.series.kind + " has a NaN or an infinity"
@@ -123,7 +125,8 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
   result.tensors = steps.tensors();
   const auto place_of = [&](const Series& series) {
     const auto same = [&](const detect::Tensor& one) {
-      return one.name == series.name && one.chunk == series.chunk;
+      return one.name == series.name && one.chunk == series.chunk &&
+             (one.element.empty() || one.element == series.element);
     };
     const auto known = std::ranges::find_if(result.tensors, same);
     const auto place = static_cast<std::uint32_t>(known - result.tensors.begin());
@@ -151,6 +154,8 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
            std::ranges::any_of(findings.not_checked(),
                                [&](const auto& one) { return one.first.first == check; });
   };
+  const std::vector<std::string>& kinds = result.run.kinds;
+  const bool is_recomputed = std::ranges::find(kinds, kind::kActvRecomputed) != kinds.end();
   for (int i = 0; i < detect::kChecks; ++i) {
     const auto check = static_cast<Check>(i);
     const std::int64_t times = check == Check::finite ? bad.rows : findings.count_of(check);
@@ -159,7 +164,8 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
       for (int e = 0; e < detect::kEvidences; ++e) {
         one.by[e] = findings.count_of(check, static_cast<detect::Evidence>(e));
       }
-    } else if (!is_named(check) && !has_no_such_state(check, recording)) {
+    } else if (!is_named(check) && !has_no_such_state(check, recording) &&
+               (check != Check::recompute || is_recomputed)) {
       result.not_checked.push_back(
           {std::string(detect::check_name(check)),
            reason_unchecked(check, result.run, steps, recording.has_checks)});

@@ -91,7 +91,8 @@ class GrowingDiagnosis {
 //   "left_history" null or L with "others", [L, ...], and "less_clear", as "next" of L
 //   "restarts"     [{"restart", "verdict": null or F}], where all of them were asked for.
 // L has the keys "step", "restart", "rank", "kind", "name", "chunk", "element", "norm", "before",
-// "measure", "unusual", "again", "beside", "stays", "apart", "lines", "module", "next", "loss".
+// "measure", "unusual", "again", "beside", "over", "stays", "apart", "lines", "module", "next",
+// "loss". "over" is null or as one of "next".
 // F has the keys "step", "restart", "check", "stage", "ranks", "one_of_ranks", "tensors",
 // "layers", "value", "bound", "evidence", "certain", "text".
 std::string diagnosis_json(const Diagnosis& diagnosis);

@@ -74,6 +74,8 @@ nlohmann::ordered_json json_of(const LeftStep& left) {
   out["unusual"] = number(left.score);
   out["again"] = left.again;
   out["beside"] = left.beside < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(left.beside);
+  out["over"] = nullptr;
+  if (left.over) out["over"] = json_of(std::vector<Series>{*left.over}).front();
   out["stays"] = left.apart > 0.0;
   out["apart"] = number(left.apart);
   out["lines"] = left.lines;

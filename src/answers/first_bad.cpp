@@ -30,7 +30,8 @@ struct BadRow {
 };
 
 bool is_of_forward(const Series& series) {
-  return series.kind == kind::kInput || series.kind == kind::kActv;
+  return series.kind == kind::kInput || series.kind == kind::kActv ||
+         series.kind == kind::kActvRecomputed;
 }
 
 // The first bad row of each restart, rank and optimizer.
@@ -154,7 +155,8 @@ class Around {
     }
     if (series.kind == kind::kActvGrad) around_.passed.add(is_bad(row), row.seq, series.name);
     // Steps of another optimizer have other numbers.
-    const bool is_behind = moment_of(series.kind) > 1 && series.kind != kind::kActvGrad &&
+    const bool is_behind = moment_of(series.kind) > 1 && !is_of_forward(series) &&
+                           series.kind != kind::kActvGrad &&
                            series.optimizer == of_first_.optimizer;
     if (is_behind) around_.behind.add(is_bad(row), row.seq, series.name);
   }

@@ -16,6 +16,7 @@
 #include "answers/common_modules.h"
 #include "answers/diagnose.h"
 #include "answers/input_means.h"
+#include "answers/jumping_lines.h"
 #include "answers/left_losses.h"
 #include "answers/small_steps.h"
 #include "base/made_ahead.h"
@@ -31,7 +32,7 @@ namespace {
 // What features measure of small tensors is too coarse to tell. An optimizer's state follows from
 // gradients, whose squares leave their history where the gradients themselves do not.
 bool can_tell(std::string_view kind, bool has_gradients) {
-  if (kind == kind::kMgDirection) return false;
+  if (kind == kind::kMgDirection || kind == kind::kActvRecomputed) return false;
   const Kind* known = known_kind(kind);
   if (known == nullptr) return true;
   if (known->is_state) return !has_gradients;
@@ -368,6 +369,7 @@ void add_unless(const std::function<bool(const LeftStep&)>& is_told, LeftStep st
 
 void add_means(std::optional<LeftHistory>& found, const OpenedRun& run, const ReadOptions& options,
                const Diagnosis& diagnosis) {
+  add_jumping_lines(found, run, options, diagnosis);
   add_small_steps(found, run, options);
   add_input_means(found, run, options, diagnosis);
   add_apart_ranks(found, run, options, diagnosis);

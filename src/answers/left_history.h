@@ -57,7 +57,8 @@ struct LeftStep {
   Measure measure = Measure::norm;
   bool is_spread = false;  // of numbers that are the standard deviations of the measure
   int beside = -1;         // numbers are relative to this rank: factors or differences; -1: to none
-  bool is_difference = false;  // `apart` is none: of a mean, a share, a loss below 0
+  std::optional<Series> over = {};  // numbers are over those of this line; all tensors: their mean
+  bool is_difference = false;       // `apart` is none: of a mean, a share, a loss below 0
   Unmoved before = Unmoved::unknown;
   int again = 0;            // so many of the next LeftLines::kAgain - 1 rows are as far behind
   int means = 0;            // so many values have another mean than those before; 0: it does not

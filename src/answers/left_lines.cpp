@@ -246,6 +246,8 @@ void LeftLines::Shifting::add(const LineValue& value) {
     case Measure::sum:
     case Measure::repeats:
     case Measure::given:
+    case Measure::jump:
+    case Measure::jump_of_zeros:
       return;  // of others
   }
 }

@@ -40,6 +40,8 @@ std::string plain_measure_of(const LeftStep& left) {
   if (left.measure == Measure::sum) return "sum";
   if (left.measure == Measure::repeats) return "repeats";
   if (left.measure == Measure::given) return "given";
+  if (left.measure == Measure::jump) return "jump";
+  if (left.measure == Measure::jump_of_zeros) return "jump_of_zeros";
   if (left.measure != Measure::norm) return "mean";
   return left.series.kind == kind::kInputEntropy ? "entropy" : "norm";
 }
@@ -98,6 +100,22 @@ std::string input_text(const Series& series) {
   return is_of_ids(series.dtype) ? "mean" : "root mean square";
 }
 
+std::string jump_text(const LeftStep& left) {
+  std::string text = left.measure == Measure::jump ? "its root mean square" : "its share of zeros";
+  if (left.over && left.over->element == kAllTensors) {
+    text += ", over the mean of all " + printable(left.over->kind) + ",";
+  } else if (left.over) {
+    text += ", over that of " + printable(left.over->kind) + " " +
+            detect::tensor_text(
+                {left.over->name, left.over->chunk, left.over->optimizer, left.over->element}) +
+            ",";
+  }
+  return text + " is " + number_text(left.norm, 3) + " in the mean of " +
+         std::to_string(left.means) + " steps from here on, and was " + number_text(left.usual, 3) +
+         " before; " + number_text(left.score, 3) +
+         " standard errors beside its trend, and less than half of that at any step before";
+}
+
 // Of what is no matter of size.
 std::string change_text(const LeftStep& left) {
   const auto longest = static_cast<std::int64_t>(left.usual);
@@ -125,6 +143,9 @@ std::string change_text(const LeftStep& left) {
     return "its " + input_text(left.series) + " goes with that of " + std::to_string(left.means) +
            " steps before from here on, by a correlation of " + number_text(left.norm, 3) +
            ": batches come in one order, or the random numbers of an augmentation begin anew";
+  }
+  if (left.measure == Measure::jump || left.measure == Measure::jump_of_zeros) {
+    return jump_text(left);
   }
   if (left.measure == Measure::still) {
     return "its norm does not change any more, and did so " + often("row") + " before";

@@ -21,6 +21,9 @@ enum class Measure : std::uint8_t {
   sum,      // over that of the gradients of its module's output
   repeats,  // the correlation with what an input was so many steps before
   given,    // the mean of ids or the size of another input, over ranks and many steps
+  // Beside its trend, as trend_jump.h has it.
+  jump,  // its root mean square, or that over another line
+  jump_of_zeros,
 };
 
 // Of a number of a line, with its series.

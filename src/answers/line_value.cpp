@@ -38,7 +38,7 @@ std::optional<LineValue> line_value(const ReadRow& row, const Series& series) {
     const auto count = static_cast<double>(row.state.count);
     value.mean = derive(Stat::mean, row.state) * std::sqrt(count) / *norm;
   }
-  if (series.kind == kind::kActv || series.kind == kind::kActvGrad) {
+  if (has_mean) {
     value.zeros = static_cast<double>(row.state.zeros) / static_cast<double>(row.state.count);
   }
   return value;

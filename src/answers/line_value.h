@@ -26,7 +26,7 @@ struct LineValue {
   // Of a floating-point input, an activation, its gradient or that of a weight, in units of the
   // root mean square.
   double mean = 0.0;
-  double zeros = 0.0;  // of an activation or its gradient, the share of its elements; others: 0
+  double zeros = 0.0;  // of what may have a mean, the share of its elements; others: 0
   std::optional<double> largest = {};  // of ids that a module is given, which have no history
 };
 // nullopt where history_value() has none, and it is none of ids.

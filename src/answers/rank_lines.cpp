@@ -14,8 +14,10 @@ constexpr double kHalves = 0.35;  // of the difference, by which those of a leve
 void RankLines::add(std::uint32_t tensor, const LineValue& value) {
   std::vector<Sample>& line = lines[tensor];
   if (!(value.norm > 0.0) || !std::isfinite(value.norm)) return;
-  const std::array<float, 2> numbers = {static_cast<float>(std::log(value.norm)),
-                                        static_cast<float>(value.mean)};
+  const double norm = std::log(value.norm);
+  const double rms = norm - 0.5 * std::log(static_cast<double>(value.elements));
+  const std::array<float, 4> numbers = {static_cast<float>(norm), static_cast<float>(value.mean),
+                                        static_cast<float>(value.zeros), static_cast<float>(rms)};
   if (!line.empty() && line.back().step == value.place.step) {
     Sample& last = line.back();
     ++last.calls;

@@ -17,9 +17,12 @@ struct Sample {
   std::uint64_t seq;
   std::int32_t restart;
   std::int32_t calls;
-  std::array<float, 2> numbers;  // by measure: the logarithm of the norm, and the mean
+  // By kMeasures the logarithm of the norm, and the mean. Then zeros, and the logarithm of the root
+  // mean square.
+  std::array<float, 4> numbers;
 };
 inline constexpr std::array kMeasures = {Measure::norm, Measure::mean};
+inline constexpr std::size_t kZeros = 2, kLogRms = 3;
 
 // The lines of one rank, by tensor. Of at most 500,000 rows; further ones are left out.
 struct RankLines {

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kBehind = 8;     // steps for which late rows are waited for
 constexpr std::size_t kMostHeld = 512;  // steps
+const std::vector<const ReadScalar*> kNone;
 
 }  // namespace
 
@@ -42,7 +43,7 @@ bool FoundTogether::is_like(const FoundTogether& other) const {
 bool StepsInOrder::is_told(const ReadScalar& one) const {
   return one.name == kEditScalar || one.name == kEvaluationScalar || one.name == kUnclearedScalar ||
          one.name == kUnreadScalar || one.name == kUnevenScalar ||
-         (is_whole_ && detect::is_gradient_norm(one.name));
+         one.name == kOtherOptimizerScalar || (is_whole_ && detect::is_gradient_norm(one.name));
 }
 
 int StepsInOrder::start_of(int rank, int restart) const {
@@ -84,15 +85,21 @@ bool StepsInOrder::holds(const RunRows& run, const std::optional<FirstBad>& bad)
 
 // Gives the engine what the groups say as steps go by.
 void StepsInOrder::tell(std::int64_t step) {
+  const auto logged = told_with_step_.find(step);
+  // Before what the new one declares.
+  for (const ReadScalar* one : logged == told_with_step_.end() ? kNone : logged->second) {
+    if (one->name != kOtherOptimizerScalar) continue;
+    engine_.tell_other_optimizer(start_of(one->rank, one->restart), one->rank, one->value);
+  }
   const std::vector<ReadDeclared>& all = declared();
   for (; told_.declared < all.size() && all[told_.declared].step <= step; ++told_.declared) {
     const ReadDeclared& one = all[told_.declared];
     engine_.declare(start_of(one.rank, one.restart), one.rank, one.optimizer, one.group,
                     one.value.name, detect::number_of(one.value));
   }
-  const auto logged = told_with_step_.find(step);
   if (logged == told_with_step_.end()) return;
   for (const ReadScalar* one : logged->second) {
+    if (one->name == kOtherOptimizerScalar) continue;
     const int start = start_of(one->rank, one->restart);
     if (one->name == kEvaluationScalar) {
       engine_.tell_evaluation(start, one->rank, static_cast<std::int32_t>(one->value));
@@ -233,7 +240,7 @@ void StepsInOrder::read(const RunStream& stream, const RunStream::Piece& piece,
   const auto add = [&](const ReadRow& row, const RowCheck* check) {
     std::optional<detect::Observation> one =
         parameters_->observe(row.series, row.state, row.flags, row.loss_scale, check);
-    if (!one) return add_input(rank, row, check);
+    if (!one) return add_of_module(rank, row, check);
     one->rank = row.rank;
     one->attempt = row.attempt;
     one->accum = row.accum;
@@ -249,8 +256,15 @@ void StepsInOrder::read(const RunStream& stream, const RunStream::Piece& piece,
   rows_ += stream.read(piece, take, damage);
 }
 
-void StepsInOrder::add_input(Rank& rank, const ReadRow& row, const RowCheck* check) {
+// What the model is given, or what a module returns.
+void StepsInOrder::add_of_module(Rank& rank, const ReadRow& row, const RowCheck* check) {
   if (row.fate == Fate::skipped) return;
+  if (auto output = parameters_->output(row.series, row.state)) {
+    output->rank = row.rank;
+    output->accum = row.accum;
+    if (detect::StepEvidence* const evidence = open(rank, row)) evidence->add(*output);
+    return;
+  }
   std::optional<detect::Input> one = parameters_->input(row.series, row.state, check);
   if (!one) return;
   one->rank = row.rank;

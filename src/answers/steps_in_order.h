@@ -114,7 +114,7 @@ class StepsInOrder {
       std::map<int, std::vector<const RunStream::Piece*>>;  // by rank, the last one first
   int furthest_behind(const Pieces& pieces) const;
   void read(const RunStream& stream, const RunStream::Piece& piece, std::vector<Damage>& damage);
-  void add_input(Rank& rank, const ReadRow& row, const RowCheck* check);
+  void add_of_module(Rank& rank, const ReadRow& row, const RowCheck* check);
   // The evidence of the step of a row. It is nullptr where the row is of an older start or comes
   // too late: its step was checked without it.
   detect::StepEvidence* open(Rank& rank, const ReadRow& row);

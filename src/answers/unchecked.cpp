@@ -102,6 +102,9 @@ std::string reason_unchecked(Check check, const RunRows& run, const StepsInOrder
       why = lacks({"grad_reduced"});
       if (why.empty()) why = "log() was given no grad_norm, or rows of it are not there";
       break;
+    case Check::recompute:
+      why = "no module was called once in the forward and once more by its backward";
+      break;
     case Check::finite:
       why = "no rows";
       break;

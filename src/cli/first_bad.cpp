@@ -22,6 +22,7 @@ std::string moment_text(std::string_view kind) {
   if (kind == kind::kInput) return "what the model is given, before the forward";
   if (kind == kind::kBuffer) return "buffer, after the step";
   if (kind == kind::kActv) return "activation, forward";
+  if (kind == kind::kActvRecomputed) return "activation, recomputed in the backward";
   if (kind == kind::kActvGrad) return "gradient of an activation, backward";
   if (kind == kind::kGradUnreduced) return "gradient before reduction, backward";
   if (kind == kind::kGradMicro) return "what one backward added, backward";
@@ -59,7 +60,9 @@ void print_place(const ReadRow& row, const Series& series) {
   if (row.fate == Fate::skipped) {
     std::cout << "  note      the step was skipped (loss scale " << number_text(row.loss_scale)
               << ")"
-              << (is_gradient(series.kind) ? "; nothing outside skipped gradients is bad" : "")
+              << (may_be_why_skipped(series.kind, row.loss_scale)
+                      ? "; nothing outside of skipped steps is bad"
+                      : "")
               << "\n";
   }
 }

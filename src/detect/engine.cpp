@@ -6,6 +6,15 @@
 
 namespace trainmon::detect {
 
+void Engine::tell_other_optimizer(std::int32_t restart, std::int32_t rank, double value) {
+  const auto optimizer = static_cast<std::int32_t>(value < 0.0 ? -1.0 - value : value);
+  declared_[restart][rank].erase(optimizer);
+  others_.erase({rank, optimizer});
+  if (value < 0.0) return know_formula(rank, optimizer);
+  others_.insert({rank, optimizer});
+  formulas_[rank].erase(optimizer);
+}
+
 void Engine::take(StepEvidence&& evidence) {
   evidence.sort();
   evidence.note_unread(unread_[evidence.restart]);
@@ -36,6 +45,7 @@ void Engine::take(StepEvidence&& evidence) {
   repeated_arguments_.check(window, findings_);
   shared_arguments_.check(window, findings_);
   forwards_.check(window, findings_);
+  recomputed_.check(window, findings_);
   jumps_.check(window, findings_);
   learning_rates_.check(window, findings_);
   rate_slopes_.check(window, findings_);
@@ -112,6 +122,7 @@ void Engine::forget_start(const StepEvidence& first) {
   stale_gradients_ = {};
   gradient_ranges_ = {};
   forwards_ = {};
+  recomputed_ = {};
   step_sizes_ = {};
 }
 

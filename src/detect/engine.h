@@ -24,6 +24,7 @@
 #include "detect/learning_rates.h"
 #include "detect/own_changes.h"
 #include "detect/rate_slopes.h"
+#include "detect/recomputed.h"
 #include "detect/reduce.h"
 #include "detect/repeated_arguments.h"
 #include "detect/resumed_moments.h"
@@ -76,8 +77,11 @@ class Engine {
   void tell_uneven(std::int32_t restart) { uneven_.insert(restart); }
   // The steps of this optimizer are those of a formula that checks know.
   void know_formula(std::int32_t rank, std::int32_t optimizer) {
-    formulas_[rank].insert(optimizer);
+    if (!others_.contains({rank, optimizer})) formulas_[rank].insert(optimizer);
   }
+  // From the next step on one of another class steps in its place. `value`: as that of the scalar
+  // kOtherOptimizerScalar.
+  void tell_other_optimizer(std::int32_t restart, std::int32_t rank, double value);
   // Rows of this rank were lost, it is not known of which steps.
   void announce_loss(std::int32_t restart, std::int32_t rank) { lossy_[restart].insert(rank); }
   // Something is around the models that says why reductions cannot be checked, as a communication
@@ -120,6 +124,7 @@ class Engine {
   std::map<std::int32_t, std::set<std::pair<std::int32_t, std::int32_t>>> unread_;
   std::set<std::int32_t> uneven_;  // restarts
   KnownFormulas formulas_;
+  std::set<std::pair<std::int32_t, std::int32_t>> others_;  // rank, optimizer: of another class now
   Held held_;
   Moves moves_;
   StartSteps start_steps_;
@@ -154,6 +159,7 @@ class Engine {
   RepeatedArguments repeated_arguments_;
   SharedArguments shared_arguments_;
   ForwardCounts forwards_;
+  Recomputed recomputed_;
   Findings findings_;
 };
 

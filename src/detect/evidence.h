@@ -131,6 +131,15 @@ Evidence evidence_of_sums(const std::vector<const Observation*>& all);
 Observation observe(const RowState& state, std::uint32_t flags, double loss_scale,
                     const RowCheck* check = nullptr);
 
+// What a module returned, in the forward or where the backward recomputes that.
+struct ModuleOutput {
+  std::int32_t rank = 0;
+  std::uint32_t tensor = 0;
+  std::int32_t accum = 0;
+  bool is_recomputed = false;
+  std::uint64_t digest = 0;  // as of an observation
+};
+
 // All observations of one step and restart, the last attempt of each.
 class StepEvidence {
  public:
@@ -138,6 +147,7 @@ class StepEvidence {
 
   void add(const Observation& one) { all_.push_back(one); }
   void add(Input&& one) { inputs_.push_back(std::move(one)); }
+  void add(const ModuleOutput& one) { outputs_.push_back(one); }
   // After the last add(): of several for one place the last in the order of execution stays. Of
   // unreduced gradients that ranks do not reduce to replicas, earlier() has the others.
   void sort();
@@ -157,6 +167,7 @@ class StepEvidence {
   // After sort(): those that have an observation, ascending.
   const std::vector<std::uint32_t>& tensors() const { return tensors_; }
   const std::vector<Input>& inputs() const { return inputs_; }
+  const std::vector<ModuleOutput>& outputs() const { return outputs_; }
 
   std::int32_t restart;
   std::int64_t step;
@@ -166,6 +177,7 @@ class StepEvidence {
   std::vector<Observation> earlier_;
   std::vector<std::uint32_t> tensors_;
   std::vector<Input> inputs_;
+  std::vector<ModuleOutput> outputs_;
 };
 
 }  // namespace trainmon::detect

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<std::string_view, kChecks> kCheckNames = {
     "finite",  "start",      "input",  "present", "gap",    "replicas", "reduce",
-    "exp_avg", "exp_avg_sq", "update", "zero",    "config", "norm"};
+    "exp_avg", "exp_avg_sq", "update", "zero",    "config", "norm",     "recompute"};
 constexpr std::array<std::string_view, 9> kStageNames = {
     "start",          "input",        "weights", "forward", "loss",
     "grad_unreduced", "grad_reduced", "moments", "update"};

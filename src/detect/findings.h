@@ -28,8 +28,9 @@ enum class Check : std::uint8_t {
   zero,
   config,
   norm,
+  recompute,
 };
-inline constexpr int kChecks = 13;
+inline constexpr int kChecks = 14;
 std::string_view check_name(Check check);
 // Whether a check has this name.
 bool is_check(std::string_view name);

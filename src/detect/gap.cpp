@@ -74,8 +74,42 @@ constexpr std::string_view kChanged =
 constexpr std::string_view kPutBack =
     "; they did so by their rounding alone, in step after step, as where a program changes weights "
     "and puts them back";
+constexpr std::string_view kProjected =
+    "; they did so in step after step, as where a program projects them onto what it allows";
 
 }  // namespace
+
+void Gaps::Habit::note(const Finding& finding) {
+  const auto is_of_step = [&](const Finding& other) { return other.step == finding.step; };
+  const bool is_new = std::ranges::none_of(certain, is_of_step);
+  if (is_new && certain.size() < Findings::kMost) certain.push_back(finding);
+}
+
+bool Gaps::Habit::note(std::int64_t step, std::size_t times, std::int64_t within) {
+  steps.push_back(step);
+  if (steps.size() > times) steps.pop_front();
+  return steps.size() == times && step - steps.front() < within;
+}
+
+// A bit that sticks is no program.
+void Gaps::note_projections(const Window& window, const std::vector<Changed>& changed,
+                            const std::map<std::int32_t, OfRank>& ranks, Findings& found) {
+  constexpr std::size_t kTimes = 8;
+  constexpr std::int64_t kWithin = 16;
+  for (const Changed& one : changed) {
+    const double largest = ranks.at(one.after->rank).largest;
+    if (is_of_one_element(*one.after, *one.before) ||
+        may_be_rounding(*one.after, *one.before, largest)) {
+      continue;
+    }
+    Habit& habit = projected_[{one.after->rank, one.after->tensor}];
+    if (!habit.note(window.now.step, kTimes, kWithin)) continue;
+    habit.is_one = true;
+    for (const Finding& certain : std::exchange(habit.certain, {})) {
+      found.doubt(certain, one.after->rank, std::string(kChanged) + std::string(kProjected));
+    }
+  }
+}
 
 // Three steps out of eight are a habit.
 void Gaps::note_roundings(const Window& window, const std::map<std::int32_t, OfRank>& ranks,
@@ -84,11 +118,9 @@ void Gaps::note_roundings(const Window& window, const std::map<std::int32_t, OfR
   constexpr std::int64_t kWithin = 8;
   for (const auto& [number, rank] : ranks) {
     if (rank.rounded == 0 || rank.rounded < rank.changed) continue;
-    Rounded& seen = rounded_[number];
-    seen.steps.push_back(window.now.step);
-    if (seen.steps.size() > kTimes) seen.steps.pop_front();
-    if (seen.steps.size() < kTimes || window.now.step - seen.steps.front() >= kWithin) continue;
-    seen.is_habit = true;
+    Habit& seen = rounded_[number];
+    if (!seen.note(window.now.step, kTimes, kWithin)) continue;
+    seen.is_one = true;
     for (const Finding& one : std::exchange(seen.certain, {})) {
       found.doubt(one, number, std::string(kChanged) + std::string(kPutBack));
     }
@@ -124,6 +156,7 @@ void Gaps::check_limits(const Window& window, const Observation& now, Findings& 
 
 void Gaps::begin() {
   rounded_.clear();
+  projected_.clear();
   limits_.clear();
   known_limits_.clear();
 }
@@ -168,6 +201,7 @@ void Gaps::check(const Window& window, Findings& found) {
     }
   }
   note_roundings(window, ranks, found);
+  note_projections(window, changed, ranks, found);
   std::set<std::pair<std::int32_t, std::uint32_t>> said;
   for (Changed& one : changed) {
     if (!one.finding) continue;
@@ -175,11 +209,9 @@ void Gaps::check(const Window& window, Findings& found) {
     const OfRank& rank = ranks.at(one.after->rank);
     const std::string why = reason(window, one, rank);
     finding.text = kChanged;
-    if (why.empty() && rank.rounded == rank.changed) {
-      std::vector<Finding>& certain = rounded_[one.after->rank].certain;
-      const auto is_of_step = [&](const Finding& other) { return other.step == finding.step; };
-      const bool is_new = std::ranges::none_of(certain, is_of_step);
-      if (is_new && certain.size() < Findings::kMost) certain.push_back(finding);
+    if (why.empty()) {
+      if (rank.rounded == rank.changed) rounded_[one.after->rank].note(finding);
+      projected_[{one.after->rank, one.after->tensor}].note(finding);
     }
     if (!why.empty()) {
       const std::pair place(one.after->rank, one.after->tensor);
@@ -215,7 +247,7 @@ std::string Gaps::reason(const Window& window, const Changed& one, const OfRank&
   std::string own = window.why_own(*window.before, *one.after);
   if (!own.empty()) return "; " + own;
   const auto rounded = rounded_.find(one.after->rank);
-  const bool is_habit = rounded != rounded_.end() && rounded->second.is_habit;
+  const bool is_habit = rounded != rounded_.end() && rounded->second.is_one;
   if (is_habit && may_be_rounding(*one.after, *one.before, rank.largest)) {
     return std::string(kPutBack);
   }
@@ -233,6 +265,8 @@ std::string Gaps::reason(const Window& window, const Changed& one, const OfRank&
     return "; all ranks did the same to them, as a program does";
   }
   if (is_clamped(one)) return "; none is beyond a limit any more, as where a program clamps them";
+  const auto projected = projected_.find({one.after->rank, one.after->tensor});
+  if (projected != projected_.end() && projected->second.is_one) return std::string(kProjected);
   if (one.after->count == 1.0) return "; it is one number, which a program may clamp";
   return "";
 }

@@ -17,7 +17,8 @@ namespace trainmon::detect {
 
 // What a step left is what the next one finds: weights, between param_updated and param_origin.
 // Says once of each tensor what may be meant. A program may change weights and put them back, as
-// SAM does. That leaves roundings in step after step: what was certain of them is doubted then.
+// SAM does. That leaves roundings in step after step: what was certain of them is doubted then. So
+// it is of a weight that is projected in each step.
 class Gaps {
  public:
   void check(const Window& window, Findings& found);
@@ -42,10 +43,14 @@ class Gaps {
     double largest = 0.0;     // of all elements
     const Changed* last = nullptr;
   };
-  struct Rounded {
+  // Changes of one way, of a rank or of a weight.
+  struct Habit {
     std::deque<std::int64_t> steps;  // the last that had such a change
-    bool is_habit = false;
+    bool is_one = false;
     std::vector<Finding> certain;  // what was said of them
+    void note(const Finding& finding);
+    // True where the last `times` lie within so many steps.
+    bool note(std::int64_t step, std::size_t times, std::int64_t within);
   };
   // An extreme of a weight to which a program has set its elements so many times.
   struct Limit {
@@ -65,14 +70,17 @@ class Gaps {
   void check_limits(const Window& window, const Observation& now, Findings& found);
   void note_roundings(const Window& window, const std::map<std::int32_t, OfRank>& ranks,
                       Findings& found);
+  void note_projections(const Window& window, const std::vector<Changed>& changed,
+                        const std::map<std::int32_t, OfRank>& ranks, Findings& found);
   // Whether elements were set to a limit, as a program does that clamps weights in each step.
   bool is_clamped(const Changed& one) const;
   // Why a change may be meant; empty where nothing says so.
   std::string reason(const Window& window, const Changed& one, const OfRank& rank) const;
-  std::set<std::pair<std::int32_t, std::uint32_t>> said_;            // rank, tensor: with a reason
-  std::map<std::int32_t, Rounded> rounded_;                          // by rank
-  std::map<std::pair<std::int32_t, std::uint32_t>, Limits> limits_;  // by rank, tensor
-  std::map<std::int32_t, std::set<double>> known_limits_;            // by rank, the first ones
+  std::set<std::pair<std::int32_t, std::uint32_t>> said_;  // rank, tensor: with a reason
+  std::map<std::int32_t, Habit> rounded_;                  // by rank
+  std::map<std::pair<std::int32_t, std::uint32_t>, Habit> projected_;  // by rank, tensor
+  std::map<std::pair<std::int32_t, std::uint32_t>, Limits> limits_;    // by rank, tensor
+  std::map<std::int32_t, std::set<double>> known_limits_;              // by rank, the first ones
 };
 
 }  // namespace trainmon::detect

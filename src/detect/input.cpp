@@ -1,7 +1,7 @@
 // Batches are new as long as none of the last calls had them. Where that was so, a batch that is
 // given again and again, or to several ranks, is no chance. Whoever repeats batches from the start
 // means it, and so may epochs in one order: that is noticed once. Whoever does it equally often
-// again and again means it, too.
+// again and again means it, too, and data may repeat themselves.
 #include "detect/input.h"
 
 #include <algorithm>
@@ -206,8 +206,9 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, bool is_besid
     }
     Regular& regular = stream.regular;
     if (stream.run.length == regular.length + 1) regular.beyond = step;
-    if (regular.times >= kRegular && stream.run.length >= regular.length + kCertain &&
-        stream.run.is_over_steps && !std::exchange(regular.is_said, true)) {
+    if (regular.times >= kRegular && regular.is_even &&
+        stream.run.length >= regular.length + kCertain && stream.run.is_over_steps &&
+        !std::exchange(regular.is_said, true)) {
       report.add(regular.beyond, {call.rank}, is_certain,
                  std::string(kAgain) + ", more often than at other times");
     }
@@ -219,20 +220,20 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, bool is_besid
   if (ago > 0) stream.closest = std::min(stream.closest, ago);
 }
 
-// Runs that end, and are all as long as the first one, which was told, are how this training is
-// done.
+// Runs that end, of which the first was told, are how this training is done, or its data: a loader
+// that is stuck stays so.
 void Inputs::end_run(Stream& stream, std::int32_t rank, Report& report) {
   Regular& regular = stream.regular;
   const Run run = std::exchange(stream.run, {});
   if (run.length < kCertain || regular.times >= kRegular) return;
   if (run.follows_new) regular = {.length = run.length, .step = run.step};
-  if (run.length != regular.length) {
-    regular.length = 0;
-  } else if (++regular.times == kRegular) {
-    report.doubt(regular.step, rank, std::string(kAgain) + std::string(kEachCall),
-                 std::string(kAgain) + ", " + std::to_string(run.length) +
-                     " times in a row, as in later steps");
-  }
+  if (regular.length == 0) return;
+  regular.is_even = regular.is_even && run.length == regular.length;
+  if (++regular.times < kRegular) return;
+  const std::string often =
+      regular.is_even ? std::to_string(run.length) + " times in a row" : "several times in a row";
+  report.doubt(regular.step, rank, std::string(kAgain) + std::string(kEachCall),
+               std::string(kAgain) + ", " + often + ", as in later steps");
 }
 
 void Inputs::check_ranks(std::int64_t step, const std::vector<InputCall>& calls, Report& report) {

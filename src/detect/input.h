@@ -44,9 +44,10 @@ class Inputs {
     bool is_over_steps = false;  // a batch of an earlier step is among them
     bool is_said = false;
   };
-  // Runs of one length, the first of which was certain.
+  // Runs that ended, the first of which was certain.
   struct Regular {
-    std::int64_t length = 0;
+    std::int64_t length = 0;  // of the first
+    bool is_even = true;      // all are as long
     std::int64_t times = 0;
     std::int64_t step = 0;    // of the first run
     std::int64_t beyond = 0;  // the step in which a later one became longer

@@ -42,6 +42,7 @@ void Parameters::add(const Series& series) {
     use.dtype = series.dtype;
     return;
   }
+  if (series.kind == kind::kActv || series.kind == kind::kActvRecomputed) return add_output(series);
   const bool is_update = quantity == static_cast<int>(Quantity::update);
   if (quantity < 0 || series.element.empty() == is_update) return;
   // A summand that the optimizer adds to those of other ranks within its step.
@@ -65,6 +66,26 @@ void Parameters::add(const Series& series) {
   use.group = group_of(series.element);
   // AdamW of PyTorch before 2.7 declares nothing that tells it from Adam.
   use.decays_apart = series.element.starts_with("AdamW.");
+}
+
+// A forward comes before its recomputation, and its series too.
+void Parameters::add_output(const Series& series) {
+  if (!series.element.starts_with("output")) return;
+  Outputs& all = outputs_[{series.chunk, series.name, series.element}];
+  const auto id = static_cast<SeriesId>(uses_.size() - 1);
+  const bool is_recomputed = series.kind == kind::kActvRecomputed;
+  if (!is_recomputed) all.first.push_back(id);
+  if (is_recomputed && !all.tensor) {
+    all.tensor = static_cast<std::uint32_t>(tensors_.size());
+    tensors_.push_back({series.name, series.chunk, series.optimizer, series.element});
+  }
+  if (!all.tensor) return;
+  const auto use = [&](SeriesId one, Use::Output output) {
+    uses_[one].output = output;
+    uses_[one].tensor = *all.tensor;
+  };
+  for (const SeriesId one : all.first) use(one, Use::Output::first);
+  if (is_recomputed) use(id, Use::Output::recomputed);
 }
 
 std::optional<Observation> Parameters::observe(SeriesId series, const RowState& state,
@@ -106,6 +127,16 @@ std::optional<Input> Parameters::input(SeriesId series, const RowState& state,
   if (is_floating_point(use.dtype) && row.is_finite && row.count > 0.0) {
     one.sizes = Sizes{row.count, row.norm(), row.sum / row.count, row.absmax};
   }
+  return one;
+}
+
+std::optional<ModuleOutput> Parameters::output(SeriesId series, const RowState& state) const {
+  const Use& use = uses_[series];
+  if (use.output == Use::Output::none || state.is_estimate()) return std::nullopt;
+  ModuleOutput one;
+  one.tensor = use.tensor;
+  one.is_recomputed = use.output == Use::Output::recomputed;
+  one.digest = detect::observe(state, 0, 1.0).digest;
   return one;
 }
 

@@ -25,15 +25,21 @@ class Parameters {
                                      double loss_scale, const RowCheck* check) const;
   // The same of what the whole model is given; nullopt for other kinds.
   std::optional<Input> input(SeriesId series, const RowState& state, const RowCheck* check) const;
+  // The same of what a module returns, where it was recomputed once. nullopt for other kinds, and
+  // of rows that are estimates.
+  std::optional<ModuleOutput> output(SeriesId series, const RowState& state) const;
   bool has_use(SeriesId series) const {
-    return uses_[series].quantity >= 0 || uses_[series].input != Use::Input::none;
+    const Use& use = uses_[series];
+    return use.quantity >= 0 || use.input != Use::Input::none || use.output != Use::Output::none;
   }
 
  private:
   struct Use {
     enum class Input : std::uint8_t { none, tensor, entropy };
+    enum class Output : std::uint8_t { none, first, recomputed };
     int quantity = -1;
     Input input = Input::none;
+    Output output = Output::none;
     std::int32_t chunk = 0;  // of an input, as `element`
     std::string element;
     std::uint32_t tensor = 0;
@@ -44,10 +50,18 @@ class Parameters {
     std::int32_t group = -1;
     bool decays_apart = false;
   };
+  void add_output(const Series& series);
+
   std::vector<Use> uses_;  // by series
   std::vector<Tensor> tensors_;
   // optimizer, chunk, name -> place in tensors_
   std::map<std::tuple<std::int32_t, std::int32_t, std::string>, std::uint32_t> known_;
+  // What modules return, by chunk, name, element.
+  struct Outputs {
+    std::vector<SeriesId> first;               // of the forward
+    std::optional<std::uint32_t> tensor = {};  // once it was recomputed
+  };
+  std::map<std::tuple<std::int32_t, std::string, std::string>, Outputs> outputs_;
 };
 
 }  // namespace trainmon::detect

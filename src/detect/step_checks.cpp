@@ -67,6 +67,12 @@ void StepChecks::take(const RecordBatch& batch, const SeriesTable& series) {
     if (window != nullptr) window->outcome = outcome;
   }
   for (const Scalar& scalar : batch.scalars) {
+    if (scalar.name == kOtherOptimizerScalar) {
+      const double value = scalar.value;
+      const auto optimizer = static_cast<std::int32_t>(value < 0.0 ? -1.0 - value : value);
+      Open* const window = open(optimizer, scalar.window, batch.number);
+      if (window != nullptr) window->other_optimizer = value;
+    }
     if (scalar.name != kEditScalar) continue;
     for (auto& [optimizer, clock] : clocks_) clock.engine.announce_edit(0, rank_, scalar.seq);
   }
@@ -74,6 +80,9 @@ void StepChecks::take(const RecordBatch& batch, const SeriesTable& series) {
 
 void StepChecks::check(Clock& clock, Open& window, const SeriesTable& series,
                        std::vector<Alert>& alerts) {
+  if (window.other_optimizer) {
+    clock.engine.tell_other_optimizer(0, rank_, *window.other_optimizer);
+  }
   for (const Declared& group : window.declared) {
     for (const DeclaredValue& value : group.values) {
       clock.engine.declare(0, rank_, group.optimizer, group.group, value.name, number_of(value));
@@ -90,7 +99,14 @@ void StepChecks::check(Clock& clock, Open& window, const SeriesTable& series,
         one.row.key.series, one.row.state, one.row.key.flags, outcome.loss_scale, check);
     if (!seen) {
       std::optional<Input> input = parameters_.input(one.row.key.series, one.row.state, check);
-      if (!input) continue;
+      if (!input) {
+        if (auto output = parameters_.output(one.row.key.series, one.row.state)) {
+          output->rank = rank_;
+          output->accum = one.row.key.accum;
+          evidence.add(*output);
+        }
+        continue;
+      }
       input->rank = rank_;
       input->accum = one.row.key.accum;
       input->call = one.row.key.call;

@@ -49,7 +49,8 @@ class StepChecks final : public Rule {
     std::vector<Measured> rows;
     std::vector<Declared> declared;
     std::optional<Outcome> outcome;
-    std::uint64_t begun_in = 0;  // the number of its first batch
+    std::optional<double> other_optimizer;  // as that scalar
+    std::uint64_t begun_in = 0;             // the number of its first batch
   };
   // Of one optimizer.
   struct Clock {

@@ -122,7 +122,9 @@ std::string Window::why_own(const StepEvidence& step, const Observation& weight)
       std::ranges::any_of(step.all(), is_gradient)) {
     return "they have no gradient, and the training may copy or average into them";
   }
-  const bool are_told = has(Quantity::weight_before) && has(Quantity::weight_after);
+  // Rows of the step may be among those that were lost.
+  const bool are_told =
+      lossy.contains(weight.rank) || (has(Quantity::weight_before) && has(Quantity::weight_after));
   if (are_told && !moves.have(weight)) {
     return "no step of the optimizer has moved them so far, and the training may do it by itself";
   }

@@ -16,7 +16,8 @@ int moment_of(std::string_view kind) {
   if (kind == kind::kParamOrigin) return 0;
   if (kind == kind::kInput || kind == kind::kInputEntropy) return 1;
   if (kind == kind::kActv || kind == kind::kBuffer) return 1;
-  if (kind == kind::kActvGrad || kind == kind::kGradUnreduced || kind == kind::kGradMicro) {
+  if (kind == kind::kActvRecomputed || kind == kind::kActvGrad || kind == kind::kGradUnreduced ||
+      kind == kind::kGradMicro) {
     return 2;
   }
   if (kind == kind::kCc) return 3;
@@ -31,6 +32,12 @@ bool is_parameter_gradient(std::string_view kind) {
 
 bool is_gradient(std::string_view kind) {
   return is_parameter_gradient(kind) || kind == kind::kActvGrad || kind == kind::kCc;
+}
+
+bool may_be_why_skipped(std::string_view kind, double loss_scale) {
+  const bool is_of_forward =
+      kind == kind::kActv || kind == kind::kActvRecomputed || kind == kind::kInput;
+  return is_gradient(kind) || (is_of_forward && loss_scale == 1.0);
 }
 
 void BadCount::add(bool is_bad, std::uint64_t seq, std::string_view name) {
@@ -50,7 +57,7 @@ void BadCount::add(const BadCount& others) {
 BadPlace bad_place(std::string_view kind, std::int32_t accum, std::uint64_t seq,
                    const Outcome& outcome) {
   BadPlace place;
-  place.is_routine = outcome.fate == Fate::skipped && is_gradient(kind);
+  place.is_routine = outcome.fate == Fate::skipped && may_be_why_skipped(kind, outcome.loss_scale);
   place.step = outcome.step;
   const bool is_logged = kind == kLogged;
   place.attempt = is_logged ? std::numeric_limits<std::int32_t>::max() : outcome.attempt;

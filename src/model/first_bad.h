@@ -18,6 +18,10 @@ namespace trainmon {
 // before everything else of the step, whatever the backward they were read after.
 int moment_of(std::string_view kind);
 bool is_gradient(std::string_view kind);
+// Whether a skipped step leaves nothing of a kind, and its being bad may be why it was skipped.
+// That is so of gradients. Without a loss scale, which makes none of these bad, it is so of what
+// modules are given and give.
+bool may_be_why_skipped(std::string_view kind, double loss_scale);
 // A gradient of a parameter, recorded as such.
 bool is_parameter_gradient(std::string_view kind);
 // Whether a row holds a NaN or an infinity that is not part of a mask.
@@ -29,8 +33,8 @@ inline constexpr std::string_view kLogged = "logged";
 
 // Where a row that is not finite stands among all of them; the smallest is the first.
 struct BadPlace {
-  // A gradient of a window that was skipped. A loss scaler makes and drops such steps as its way
-  // of working, so they come after everything else.
+  // Of a window that was skipped, and gone with it. A loss scaler makes and drops such steps as its
+  // way of working, and a loop may leave them out. So they come after everything else.
   bool is_routine = false;
   std::int64_t step = 0;
   std::int32_t run_through = 0;  // which time the run went through the step

@@ -40,6 +40,7 @@ constexpr std::array kTable = {
     one_state("square_avg"),
     fixed(kind::kActv, "activations"),
     fixed(kind::kActvGrad, "activations"),
+    Kind{.name = kind::kActvRecomputed, .group = "", .is_state = false, .in_all = false},
     fixed(kind::kCc),
     fixed(kind::kMgDirection),
     fixed(kind::kUpdateRatio),
@@ -92,6 +93,7 @@ constexpr Names kOfChecks = [] {
   }
   asked.add(kind::kInput);
   asked.add(kind::kInputEntropy);
+  asked.add(kind::kActvRecomputed);
   return asked;
 }();
 

@@ -15,6 +15,8 @@ inline constexpr std::string_view kBuffer = "buffer";
 // Of a forward of the whole model: each tensor that it is given, and the entropy of its ids.
 inline constexpr std::string_view kInput = "input";
 inline constexpr std::string_view kInputEntropy = "input_entropy";
+// What a module returns where the backward calls it again; of some modules in each step.
+inline constexpr std::string_view kActvRecomputed = "actv_recomputed";
 }  // namespace kind
 
 struct Kind {

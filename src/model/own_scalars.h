@@ -19,9 +19,12 @@ inline constexpr std::string_view kUnclearedScalar = "trainmon/uncleared";
 inline constexpr std::string_view kUnreadScalar = "trainmon/unread_input";
 // From this step on ranks may have other numbers of batches: Join of torch is around the loop.
 inline constexpr std::string_view kUnevenScalar = "trainmon/uneven";
+// The number of an optimizer in whose place one of another class steps, from this step on. Where
+// the formula of that class is known, -1 - number.
+inline constexpr std::string_view kOtherOptimizerScalar = "trainmon/other_optimizer";
 
-inline constexpr std::array kOwnScalars = {kRecordedScalar,   kShareScalar,     kEditScalar,
-                                           kEvaluationScalar, kUnclearedScalar, kUnreadScalar,
-                                           kUnevenScalar};
+inline constexpr std::array kOwnScalars = {kRecordedScalar,   kShareScalar,         kEditScalar,
+                                           kEvaluationScalar, kUnclearedScalar,     kUnreadScalar,
+                                           kUnevenScalar,     kOtherOptimizerScalar};
 
 }  // namespace trainmon

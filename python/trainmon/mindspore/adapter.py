@@ -91,6 +91,7 @@ class Adapter(AdapterBase):
             kinds.discard("buffer")
             why = "MindSpore keeps such tensors as parameters: the group weights has them"
             self.coverage.not_covered("buffer", why)
+        kinds.discard("actv_recomputed")  # of torch
         if "grad_unreduced" not in asked and not self.reduces:
             kinds.discard("grad_unreduced")  # nothing is reduced: the values of grad_reduced
         if foreign := sorted(kinds & set(NOT_HERE)):

@@ -131,6 +131,8 @@ class Adapter(DuringTraining):
         if "cc" in kinds and not torch.distributed.is_available():
             kinds.discard("cc")
             self.coverage.not_covered("cc", "this torch has no torch.distributed")
+        if "actv" not in kinds:
+            kinds.discard("actv_recomputed")  # it is held against the forward
         for kind in sorted(kinds & OF_OPTIMIZERS) if self.declares else ():
             kinds.discard(kind)
             self.coverage.not_covered(kind, "watch() without an optimizer")

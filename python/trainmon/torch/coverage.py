@@ -168,12 +168,6 @@ class Coverage(CoverageBase):
             "or let it follow the optimizer, trainmon.watch(model, optimizer)"
         )
 
-    def hook_came_later(self, step: int) -> None:
-        self.say_once(
-            f"a step_pre_hook of the optimizer came after watch(): grad_reduced of step {step} was read "
-            "before it ran, and from the next step on after it"
-        )
-
     def steps_unseen(self, count: int) -> None:
         if self.adapter.declares:
             self.steps_undeclared(f"gradients came and went {count} times")

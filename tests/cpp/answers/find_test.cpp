@@ -65,6 +65,7 @@ TEST(FirstBad, StepsALossScalerDroppedCountOnlyWhenNothingElseIsBad) {
     rank.row(out, 2, is_truly_bad ? WrittenRank::nan() : WrittenRank::one(1.0));
     rank.row(w, 2, is_truly_bad ? WrittenRank::nan() : WrittenRank::one(1.0));
     rank.outcome(2, 1, is_truly_bad ? Fate::skipped : Fate::taken);
+    rank.batch().outcomes.back().loss_scale = 1024.0;  // no scaler makes a NaN in a forward
     rank.write();
     const auto found = first_bad(read_run(scratch.path()));
     ASSERT_TRUE(found);

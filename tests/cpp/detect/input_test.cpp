@@ -170,14 +170,18 @@ TEST_F(InputRows, ABatchThatIsRepeatedEquallyOftenAgainAndAgainIsMeant) {
   EXPECT_TRUE(found()[1].certain);
 }
 
-TEST_F(InputRows, BatchesThatAreRepeatedNowMoreNowLessOftenStayCertain) {
+// As of a sensor that is off now and then.
+TEST_F(InputRows, DataThatRepeatThemselvesNowMoreNowLessOftenAreMeant) {
   std::uint64_t batch = 0;
-  for (const int times : {4, 5, 7, 3, 4, 9}) {
+  for (const int times : {4, 5, 7, 3, 4, 9, 30}) {
     for (int i = 0; i < 12; ++i) take(++batch);
+    ASSERT_EQ(found().size(), batch > 12 ? 1U : 0U);
+    EXPECT_TRUE(found().empty() || found()[0].certain == (batch < 48));
     for (int i = 0; i < times; ++i) take(batch);
   }
   ASSERT_EQ(found().size(), 1U);
-  EXPECT_TRUE(found()[0].certain);
+  EXPECT_EQ(found()[0].step, 12);
+  EXPECT_NE(found()[0].text.find("several times in a row, as in later steps"), std::string::npos);
 }
 
 TEST_F(InputRows, EveryBatchTwiceIsOneNotice) {

@@ -127,8 +127,10 @@ TEST_F(StepChecksTest, ManyStepsThatFailAreFewAlerts) {
   train(5);
   std::size_t alerts = 0;
   std::int64_t count = 0;
-  for (int i = 0; i < 1000; ++i) {
-    for (const Alert& one : look(step(10 + 3 * i, 11 + 3 * i))) {
+  // In each step it would be a habit.
+  for (int i = 0, weight = 5; i < 3000; ++i, ++weight) {
+    weight += i % 3 == 0 ? 2 : 0;
+    for (const Alert& one : look(step(weight, weight + 1))) {
       ++alerts;
       count = one.count;
       EXPECT_EQ(one.key.window, 5);

@@ -269,6 +269,59 @@ class NewOptimizer(Training):
             self.optimizer = optim.AdamW(self.model.parameters(), lr=2e-3)
 
 
+class OwnLion(optim.Optimizer):
+    """It declares betas and keeps exp_avg, as Adam does."""
+
+    def __init__(self, parameters, lr=1e-3, betas=(0.9, 0.99)):
+        super().__init__(parameters, {"lr": lr, "betas": betas})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            fast, slow = group["betas"]
+            for p in group["params"]:
+                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                p.add_(m.mul(fast).add(p.grad, alpha=1 - fast).sign_(), alpha=-group["lr"])
+                m.mul_(slow).add_(p.grad, alpha=1 - slow)
+
+
+class AdamBecomesLion(Training):
+    noticed = {"config"}  # other betas
+
+    def before(self, step):
+        if step == 14:
+            self.optimizer = OwnLion(self.model.parameters())
+
+
+class AdamBecomesRprop(Training):
+    def before(self, step):
+        if step == 14:
+            self.optimizer = optim.Rprop(self.model.parameters(), lr=1e-3)
+
+
+class SgdBecomesAdam(Training):
+    """And SGD again, at last."""
+
+    kind = optim.SGD
+
+    def before(self, step):
+        if step == 14:
+            self.optimizer = optim.Adam(self.model.parameters(), lr=1e-3)
+        if step == 20:
+            self.optimizer = optim.SGD(self.model.parameters(), lr=1e-2)
+
+
+class ProjectedFromAStepOn(Training):
+    """One weight is kept on a sphere, as soon as it leaves it."""
+
+    noticed = {"gap"}
+
+    def before(self, step):
+        if step >= 8:
+            with torch.no_grad():
+                self.model.head.weight.mul_(0.9 / self.model.head.weight.norm())
+
+
 class AverageSwappedIn(Training):
     """Without a word."""
 

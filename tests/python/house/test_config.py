@@ -28,11 +28,20 @@ def effective(*args, **keys):
 
 
 def test_what_checks_add_to_the_kinds():
-    groups = ["weights", "grads", "moments", "update", "buffer", "input", "input_entropy"]
+    groups = [
+        "weights",
+        "grads",
+        "moments",
+        "update",
+        "buffer",
+        "input",
+        "input_entropy",
+        "actv_recomputed",
+    ]
     assert _core.kinds_of_checks() == groups
     assert set(_core.expand_kinds(groups)) == {
         "grad_unreduced", "grad_reduced", "param_origin", "param_updated", "moments", "update",
-        "buffer", "input", "input_entropy",
+        "buffer", "input", "input_entropy", "actv_recomputed",
     }  # fmt: skip
 
 

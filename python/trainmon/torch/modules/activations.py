@@ -14,9 +14,9 @@ from trainmon.torch.modules.selection import Selection
 
 
 class Watched(_core.Watched):
-    """One module: its name, the series of each element and of its gradient (`values`,
-    `gradients`). It counts how often it was called at its place, and knows which calls await a
-    recomputation."""
+    """One module: its name, the series of each element, of its gradient, and of what is recomputed
+    (`values`, `gradients`, `recomputed`). It counts how often it was called at its place, and knows
+    which calls await a recomputation."""
 
     __slots__ = ("name", "chunk")
 
@@ -26,7 +26,7 @@ class Watched(_core.Watched):
 
     def rename(self, name: str, chunk: int) -> None:
         self.name, self.chunk = name, chunk
-        self.values, self.gradients = {}, {}
+        self.values, self.gradients, self.recomputed = {}, {}, {}
 
 
 class Traceable(Hook):
@@ -66,6 +66,7 @@ class Activations(_core.Forwards):
             values=values,
             gradients=gradients,
             inputs=inputs,
+            recomputed=values and "actv_recomputed" in adapter.kinds,
             elsewhere=adapter.is_elsewhere,
             plain_inputs=kind.inputs is Selection.inputs,
             plain_outputs=kind.outputs is Selection.outputs,

@@ -32,6 +32,7 @@ class Registry:
         self.hooked: dict[int, AfterAccumulation] = {}  # by id of tensor
         self.inner: set[int] = set()  # those of tensors that a framework makes of parameters
         self.contributions: dict[int, OnGradient] = {}
+        self.are_shared = False  # weights in memory that other processes may write
         self.probe: Parameter | None = None  # one that stands for all, to see at once when they go
         self.tree = Tree(adapter.roots, adapter.names)
         self.is_plain = all(isinstance(wrapper, Plain) for wrapper in adapter.wrappers)
@@ -50,6 +51,12 @@ class Registry:
             for tensor in self.stepped_by(steps.optimizer):
                 shared += owners.setdefault(id(tensor), steps.index) != steps.index
                 owners[id(tensor)] = steps.index
+        self.are_shared = any(
+            p.tensor.device.type == "cpu" and p.tensor.is_shared() for p in adapter.parameters
+        )
+        if self.are_shared:
+            why = "they are in shared memory, which other processes may write"
+            adapter.coverage.not_covered("gap and update of weights", why)
         if shared:
             what = f"{shared} parameters in the steps of an optimizer"
             adapter.coverage.not_covered(what, "a later optimizer of watch() has them, too")

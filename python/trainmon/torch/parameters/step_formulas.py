@@ -28,6 +28,10 @@ class StepFormulas:
         if self.known is None and self.parameters:
             self._not_covered(self.name, "its formula is not known")
 
+    def of_other_class(self) -> StepFormulas:
+        """Of what steps now."""
+        return StepFormulas(self.adapter, self.registry, self.steps, self.parameters)
+
     def read(self) -> None:
         """After the step."""
         if self.known is None:

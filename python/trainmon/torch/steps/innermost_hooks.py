@@ -46,6 +46,26 @@ def _wait_until_free(hooks: dict) -> None:
         time.sleep(0.0005)
 
 
+class BehindLast:
+    """Stands for the last pre-hook of an optimizer in the step under way, and then has `read()` called.
+    A hook that came later runs behind ours, and may change what the step begins with. torch goes through
+    the hooks, so their order must stay."""
+
+    def __init__(self, hooks: dict, read):
+        self.hooks, self.read = hooks, read
+        self.key, self.hook = next(reversed(hooks.items()))
+        hooks[self.key] = self
+
+    def __call__(self, *given):
+        try:
+            result = self.hook(*given)
+            self.read()
+            return result
+        finally:
+            if self.hooks.get(self.key) is self:
+                self.hooks[self.key] = self.hook
+
+
 class InnermostHooks:
     """The user's own pre-hooks may change gradients; the post-hooks may clear them, change weights
     or raise. Whoever came first does not matter. Optimizers are kept weakly."""
@@ -74,15 +94,21 @@ class InnermostHooks:
     def are_on(self, optimizer) -> bool:
         return any(key in self._held for key in optimizer._optimizer_step_pre_hooks)
 
-    def followed(self) -> list[tuple]:
+    def _followed(self) -> list[tuple]:
         """The pre-hooks of an optimizer and the key of ours, of each where some of the user come later."""
         held = [(one(), key) for key, (one, _) in self._held.items()]
         tables = [(one._optimizer_step_pre_hooks, key) for one, key in held if one is not None]
         return [(hooks, key) for hooks, key in tables if key in hooks and is_followed(hooks, key)]
 
-    def move_last(self) -> bool:
-        """Whether that was needed. Not while torch runs these hooks."""
-        followed = self.followed()
-        for hooks, key in followed:
+    def call_behind(self, read) -> None:
+        """Calls read() behind the last pre-hook of the step under way: now, but where some come later."""
+        followed = self._followed()
+        if followed:
+            BehindLast(followed[-1][0], read)
+        else:
+            read()
+
+    def move_last(self) -> None:
+        """Not while torch runs these hooks."""
+        for hooks, key in self._followed():
             hooks.move_to_end(key)
-        return bool(followed)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from trainmon.base.names import attribute_of
+from trainmon.torch.hooks.unseen import unseen
 
 
 class StepReads:
@@ -30,17 +31,27 @@ class StepReads:
                 self._read_state()
         self.adapter.seal("before_step")
 
+    def _announce_others(self) -> None:
+        """Weights in shared memory may be written by other processes at any time, as by those of Hogwild."""
+        if self.adapter.registry is not None and self.adapter.registry.are_shared:
+            self.adapter.announce_edit()
+
+    def _read_what_begins(self, gradients: bool) -> None:
+        """Behind all pre-hooks: what fails there must not reach them."""
+        try:
+            with unseen():
+                if gradients:
+                    self._read_groups()
+                self.read_before(gradients=gradients)
+        except Exception as error:
+            self.failed(error)
+
     def _read_state(self) -> None:
         self._read(self.sweeps.read_state)
         if self.updates is not None:
             self._read(self.updates.read)
 
     def read_after(self) -> None:
-        if self.is_followed:
-            self._read_groups()
-        if self.is_late:
-            self.is_late = False
-            self._read_gradients()
         self._read(self.sweeps.read, "param_updated")
         if not self.adapter.state_before:
             self._read_state()

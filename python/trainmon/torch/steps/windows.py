@@ -7,6 +7,7 @@ from torch import Tensor
 
 from trainmon import _core
 from trainmon.torch.hooks.backward import IDLE
+from trainmon.torch.parameters.step_formulas import formula_of
 from trainmon.torch.steps.calls import (
     begins_anew,
     closure_of,
@@ -29,7 +30,7 @@ class Steps(StepReads, _core.Steps):
 
     __slots__ = (
         "adapter", "core", "index", "optimizer", "part", "sweeps", "directions", "updates", "formulas",
-        "window", "turns_left", "is_followed", "is_late",
+        "window", "turns_left",
         "pending", "in_step", "first", "zero", "scale", "fused",
         "groups", "start_known", "caller", "inner", "ignored", "abandoned", "attribute", "around",
         "lost_state", "has_moved", "stages_left", "stepped", "uncleared", "mistaken", "has_stepped", "kept",
@@ -54,9 +55,6 @@ class Steps(StepReads, _core.Steps):
         self.attribute = "grad"  # in which gradients of parameters add up
         self.scale = 1.0
         self.has_stepped = False
-        # A pre-hook of the user came later, and follows ours in the step under way. It may change
-        # gradients: then they are read when the step has ended.
-        self.is_followed = self.is_late = False
         self.mistaken = False  # rows of the open window are not flagged as scaled, but they are
         self.fused = None  # what a fused step divides gradients by, and whether it leaves them out
         self.in_step = False
@@ -97,11 +95,25 @@ class Steps(StepReads, _core.Steps):
             return False
         self.adapter.optimizer_changed(self, optimizer)
         self.adapter.announce_edit()  # its moments follow no equation from those of the one before
+        is_other = type(optimizer) is not type(self.optimizer)
         self.optimizer = optimizer
         self.around = hooked_around(optimizer, self.adapter.around)
+        if is_other:
+            self._begin_other_class()
         if self.sweeps is not None:
             self.sweeps.order, self.sweeps.has_order = None, True
         return True
+
+    def _begin_other_class(self) -> None:
+        """What was declared and known of the one before holds no more. The scalar has its number, of a known
+        formula -1 - number."""
+        is_known = formula_of(self) is not None
+        value = -1 - self.index if is_known else self.index
+        self.core.add_scalar("trainmon/other_optimizer", float(value), self.adapter.clock.window)
+        if self.groups is not None:
+            self.groups = _core.DeclaredGroups(self.core, self.index)
+        if self.formulas is not None:
+            self.formulas = self.formulas.of_other_class()
 
     def advance(self) -> None:
         """A new window is open."""
@@ -278,6 +290,7 @@ class Steps(StepReads, _core.Steps):
         self.start_known = True
         self.core.begin_attempt(self.index)
         self.in_step = True
+        self._announce_others()
         self.fused = fused_scaling(self.optimizer)
         if not self.has_stepped or self.fused is not None:
             self.adapter.loss_scale.look_for_scaler(caller)
@@ -285,21 +298,17 @@ class Steps(StepReads, _core.Steps):
         if self.fused is not None:
             self.scales()  # there is a scaler, though nobody showed it to us
         self._look_at_state()
-        self.is_followed = bool(self._hooks.followed())
         if self.recording:
             self._read(self.sweeps.check)
         fn = closure_of(args, kwargs)
         if callable(fn):
             # The backward is still to come, inside: gradients are read each time it has run.
-            self.read_before(gradients=False)
+            self._hooks.call_behind(lambda: self._read_what_begins(gradients=False))
             closure = self._watched(fn)
             if "closure" in kwargs:
                 return args, {**kwargs, "closure": closure}
             return (args[0], closure, *args[2:]), kwargs
-        self._read_groups()
-        # A fused step may change them, too.
-        self.is_late = self.is_followed and self.fused is None
-        self.read_before(gradients=not self.is_late)
+        self._hooks.call_behind(lambda: self._read_what_begins(gradients=True))
         return None
 
     def _look_at_state(self) -> None:
@@ -340,6 +349,7 @@ class Steps(StepReads, _core.Steps):
         self.kept.keep(self.optimizer.state)
         if self.lost_state:  # moments begin anew
             self.adapter.announce_edit()
+        self._announce_others()
         if self.recording:
             self.read_after()
         if self.turns_left:
@@ -353,7 +363,6 @@ class Steps(StepReads, _core.Steps):
             scale, found_inf = self.fused[0] if self.fused[0] is not None else scale, self.fused[1]
         if self.mistaken:
             scale = math.nan
-        was_early = self.fused is not None
         self.fused = None
         overflowed = found_inf is not None and found_inf.is_cpu and float(found_inf) > 0
         self.adapter.window_ends(self, skipped=overflowed)
@@ -371,14 +380,10 @@ class Steps(StepReads, _core.Steps):
         self.adapter.step_ended(self)
         self.adapter.seal("after_step")
         self.advance()
-        self._stay_last(was_early)
+        # What the user's own pre-hooks do comes before ours, whoever came first. Not done before a
+        # step: torch may be running them.
+        self._hooks.move_last()
         self.adapter.step_over(self)
-
-    def _stay_last(self, was_early: bool) -> None:
-        """What the user's own pre-hooks do to gradients comes before ours, whoever came first. Not done
-        before a step: torch may be running them."""
-        if self._hooks.move_last() and was_early:
-            self.adapter.coverage.hook_came_later(self.core.step(self.index) - 1)
 
     def _end_when_known(self, tensors: list[Tensor], outcome) -> None:
         """Closes the window with outcome(values of tensors), now if nothing has to be waited for."""
