@@ -96,10 +96,24 @@ std::vector<std::pair<std::int32_t, Linear>> Reduction::contributions(const Wind
   return all;
 }
 
+namespace {
+
+// Of a rank from which rows were lost, whether the last micro step of a tensor may be among them.
+bool may_lack_micro_steps(const Window& window, std::uint32_t tensor) {
+  return std::ranges::any_of(window.lossy, [&](std::int32_t rank) {
+    const Observation* const last = window.now.find(tensor, Quantity::grad_unreduced, rank);
+    const Observation* const reduced = window.now.find(tensor, Quantity::grad_reduced, rank);
+    return last == nullptr || reduced == nullptr || last->accum < reduced->accum;
+  });
+}
+
+}  // namespace
+
 std::map<std::int32_t, std::vector<Reduction>> reductions(const Window& window,
                                                           ReducedMicroSteps& known) {
   std::map<std::int32_t, std::vector<Reduction>> all;
   for (const std::uint32_t tensor : window.now.tensors()) {
+    if (may_lack_micro_steps(window, tensor)) continue;
     std::optional<Reduction> one = reduction_of(window, tensor);
     if (one) all[window.tensors[tensor].optimizer].push_back(std::move(*one));
   }

@@ -1,5 +1,9 @@
 // The check reduce: lost contributions, wrong factors, and clipping, which is none.
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "detect/training.h"
 
@@ -371,6 +375,54 @@ TEST(Engine, ClippingOfGroupsByFactorsOfTheirOwnIsNoReduction) {
     const auto found = verdict_of_clipped_groups<float>(has_checks, true);
     ASSERT_TRUE(found);
     expect_place(*found, Check::reduce, Stage::grad_reduced, {1}, {4});
+  }
+}
+
+// Gradients add up over three micro steps, and rank 1 has no row of the last one.
+TEST(Engine, AMicroStepWhoseRowsWereLostIsNoReduction) {
+  for (const bool is_said : {false, true}) {
+    const std::vector<Tensor> tensors = {{"a", 0, 0}, {"b", 0, 0}};
+    Engine engine(tensors, {0, 1});
+    if (is_said) engine.announce_loss(0, 1);
+    std::uint64_t seq = 0;
+    for (std::int64_t step = 0; step < 12; ++step) {
+      StepEvidence evidence(0, step);
+      const auto add = [&](std::uint32_t tensor, Quantity quantity, std::int32_t rank,
+                           std::int32_t accum, double sum) {
+        Observation row;
+        row.tensor = tensor;
+        row.quantity = quantity;
+        row.rank = rank;
+        row.accum = accum;
+        row.seq = ++seq;
+        row.is_replicated = quantity == Quantity::grad_reduced;
+        row.digest = seq;
+        row.count = 4.0;
+        row.sum = sum;
+        row.sum_sq = sum * sum / 4.0;
+        row.absmax = std::abs(sum) / 4.0;
+        evidence.add(row);
+      };
+      for (std::uint32_t tensor = 0; tensor < 2; ++tensor) {
+        const double unit = 1.37 + 0.31 * static_cast<double>(step % 5) + tensor;
+        double all = 0.0;
+        for (std::int32_t rank = 0; rank < 2; ++rank) {
+          for (std::int32_t micro = 0; micro < 3; ++micro) {
+            const double total = unit * (micro + 1) * (rank == 0 ? 1.0 : -0.4);
+            if (micro == 2) all += total / 2.0;
+            if (step != 8 || rank == 0 || micro < 2) {
+              add(tensor, Quantity::grad_unreduced, rank, micro, total);
+            }
+          }
+        }
+        for (std::int32_t rank = 0; rank < 2; ++rank) {
+          add(tensor, Quantity::grad_reduced, rank, 2, all);
+        }
+      }
+      engine.take(std::move(evidence));
+    }
+    EXPECT_EQ(engine.findings().all().empty(), is_said);
+    EXPECT_GT(engine.findings().count_of(Check::reduce), 40);
   }
 }
 
