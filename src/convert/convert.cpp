@@ -307,6 +307,7 @@ ConvertReport convert(const ConvertOptions& wanted) {
   if (const RunRows* facts = source->facts()) {
     report.missing = facts->missing;
     report.incomplete = facts->incomplete;
+    report.remarks.insert(report.remarks.end(), facts->expired.begin(), facts->expired.end());
   }
   return report;
 }

@@ -98,12 +98,18 @@ std::vector<std::pair<std::int32_t, Linear>> Reduction::contributions(const Wind
 
 namespace {
 
-// Of a rank from which rows were lost, whether the last micro step of a tensor may be among them.
+// Whether a rank may lack rows of the last micro step of a tensor: they were lost, or it was paused
+// in the middle of the step and has no row of what the optimizer takes.
 bool may_lack_micro_steps(const Window& window, std::uint32_t tensor) {
-  return std::ranges::any_of(window.lossy, [&](std::int32_t rank) {
-    const Observation* const last = window.now.find(tensor, Quantity::grad_unreduced, rank);
-    const Observation* const reduced = window.now.find(tensor, Quantity::grad_reduced, rank);
-    return last == nullptr || reduced == nullptr || last->accum < reduced->accum;
+  std::int32_t last = 0;  // of any rank
+  for (const Observation* one : window.now.of(tensor, Quantity::grad_reduced)) {
+    last = std::max(last, one->accum);
+  }
+  return std::ranges::any_of(window.ranks, [&](std::int32_t rank) {
+    const Observation* const own = window.now.find(tensor, Quantity::grad_unreduced, rank);
+    const bool has_reduced = window.now.find(tensor, Quantity::grad_reduced, rank) != nullptr;
+    const bool may_lack = window.lossy.contains(rank) || !has_reduced;
+    return may_lack && (own == nullptr || own->accum < last);
   });
 }
 
