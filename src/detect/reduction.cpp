@@ -98,7 +98,7 @@ std::vector<std::pair<std::int32_t, Linear>> Reduction::contributions(const Wind
 
 namespace {
 
-// Whether a rank may lack rows of the last micro step of a tensor: they were lost, or it was paused
+// Whether a rank may lack rows of the last micro step of a tensor. They were lost, or it was paused
 // in the middle of the step and has no row of what the optimizer takes.
 bool may_lack_micro_steps(const Window& window, std::uint32_t tensor) {
   std::int32_t last = 0;  // of any rank
