@@ -37,7 +37,7 @@ struct JumpOfLine {
   std::uint32_t series = 0;
   std::optional<std::uint32_t> over = {};  // whose root mean square its own is divided by
   bool is_over_kind = false;               // or the mean of its kind
-  bool is_of_zeros = false;
+  Measure measure = Measure::jump;
   std::uint64_t order = 0;  // of lines in a step
 };
 
@@ -76,6 +76,7 @@ class RankJumps {
         note_resized(tensor);
         add(tensor, numbers_of(tensor, log_rms_of), {});
         add_zeros(tensor);
+        if (kind_of(tensor) == kind::kActvGrad) add_balance(tensor);
       }
       for (std::size_t i = 1; i < of_kind.size(); ++i) add_over(of_kind[i], of_kind[i - 1]);
       if (kind_of(of_kind.front()) != kind::kActv) add_over_kind(of_kind);
@@ -125,10 +126,25 @@ class RankJumps {
   void add_zeros(std::size_t tensor) {
     const std::vector<double> numbers = numbers_of(tensor, zeros_of);
     JumpOfLine like;
-    like.is_of_zeros = true;
+    like.measure = Measure::jump_of_zeros;
     if (std::ranges::any_of(numbers, [](double one) { return one > 0.0; })) {
       add(tensor, numbers, like);
     }
+  }
+  // A mean that is 0 but for rounding, as behind a batch norm, and that was not, or is no more.
+  void add_balance(std::size_t tensor) {
+    static const double kZero = std::log(1e-6), kOther = std::log(1e-5);
+    const auto balance = [](const Sample& one) {
+      return std::log(std::max(1e-9, std::abs(static_cast<double>(one.numbers[1]))));
+    };
+    JumpOfLine like;
+    like.measure = Measure::balance;
+    const std::size_t known = all_.size();
+    add(tensor, numbers_of(tensor, balance), like);
+    std::erase_if(all_, [&](const JumpOfLine& one) {
+      const auto [least, most] = std::minmax(one.jump.before, one.jump.after);
+      return &one >= all_.data() + known && !(least <= kZero && most >= kOther);
+    });
   }
   void add_over(std::size_t tensor, std::size_t before) {
     const std::vector<Sample>&line = rank_.lines[tensor], &other = rank_.lines[before];
@@ -250,9 +266,9 @@ LeftStep step_of_jumps(const RunRows& facts, std::vector<const JumpOfLine*> jump
   step.row.step = named.first.step;
   step.row.seq = named.first.seq;
   step.series = facts.series[named.series];
-  step.measure = named.is_of_zeros ? Measure::jump_of_zeros : Measure::jump;
-  step.is_difference = named.is_of_zeros;
-  const auto number = [&](double one) { return named.is_of_zeros ? one : std::exp(one); };
+  step.measure = named.measure;
+  step.is_difference = named.measure == Measure::jump_of_zeros;
+  const auto number = [&](double one) { return step.is_difference ? one : std::exp(one); };
   step.norm = number(named.jump.after);
   step.usual = number(named.jump.before);
   step.apart = number(std::abs(named.jump.jump));

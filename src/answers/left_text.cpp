@@ -177,6 +177,10 @@ std::string size_text(const LeftStep& left) {
            " in most rows before, and in none of the next " +
            std::to_string(MissingLargest::kMissing - 1);
   }
+  if (left.measure == Measure::balance && left.norm < left.usual) {
+    return text + "0 of its root mean square, but for rounding; it was " +
+           number_text(left.usual, 3) + " before";
+  }
   if (left.measure == Measure::balance) {
     return text + number_text(left.norm, 3) +
            " of its root mean square; it was 0 before, but for rounding";

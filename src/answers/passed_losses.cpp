@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "model/first_bad.h"
 
@@ -10,6 +11,7 @@ namespace {
 
 constexpr std::size_t kLooked = 4;  // steps at the beginning, and at the end
 constexpr std::size_t kNever = 8;   // values, none of which is finite
+constexpr int kReturns = 2;         // to what is finite
 
 }  // namespace
 
@@ -20,10 +22,12 @@ PassedLosses::PassedLosses(const RunRows& run) {
   if (std::ranges::none_of(run.scalars, is_bad_loss)) return;  // of most runs
   for (const ReadScalar& one : run.scalars) {                  // by restart, step
     if (!is_loss(one.name)) continue;
-    if (std::isfinite(one.value)) {
-      last_[{one.restart, one.rank, one.name}].clear();
-    } else {
-      last_[{one.restart, one.rank, one.name}].push_back(one.step);
+    const Name name(one.restart, one.rank, one.name);
+    std::vector<std::int64_t>& steps = last_[name];
+    if (!std::isfinite(one.value)) {
+      steps.push_back(one.step);
+    } else if (!std::exchange(steps, {}).empty()) {
+      ++returns_[name];
     }
   }
   for (const auto& [name, steps] : last_) {
@@ -66,6 +70,8 @@ std::vector<ReadScalar> PassedLosses::noticed(const RunRows& run) const {
 }
 
 bool PassedLosses::is_passed(const ReadScalar& loss) const {
+  const auto returns = returns_.find({loss.restart, loss.rank, loss.name});
+  if (returns != returns_.end() && returns->second >= kReturns) return true;
   const auto known = last_.find({loss.restart, loss.rank, loss.name});
   if (known == last_.end() || known->second.empty() || loss.step < known->second.front()) {
     return true;  // it was finite again

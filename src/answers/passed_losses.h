@@ -14,7 +14,8 @@
 namespace trainmon {
 
 // A loss counts as what went wrong only from where it stays so to the end of its start. It does not
-// where all gradients of one of these steps are finite.
+// where all gradients of one of these steps are finite. Nor does it where it was finite again twice
+// before: a validation loss has no value in steps without a validation.
 class PassedLosses {
  public:
   explicit PassedLosses(const RunRows& run);
@@ -30,6 +31,7 @@ class PassedLosses {
   using Name = std::tuple<std::int32_t, std::int32_t, std::string>;  // restart, rank
   using Step = std::tuple<std::int32_t, std::int32_t, std::int64_t>;
   std::map<Name, std::vector<std::int64_t>> last_;  // steps since which each is not finite
+  std::map<Name, int> returns_;                     // how often each was finite again
   std::set<std::int64_t> steps_;
   std::map<Step, bool> gradients_;  // where there are any, whether all are finite
 };

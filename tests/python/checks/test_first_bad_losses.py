@@ -163,6 +163,22 @@ def test_a_scalar_that_is_not_called_a_loss_is_named_and_counts_for_nothing(tmp_
     assert f"\n  scalar    the logged {named}\n" in out
 
 
+@pytest.mark.parametrize("returns, is_verdict", [(1, True), (2, False)])
+def test_a_loss_that_is_not_there_in_most_steps(tmp_path, returns, is_verdict):
+    """As of a validation in each tenth step, where gradients are recorded in these alone."""
+    rank = WrittenRank(tmp_path / "run")
+    for window in range(10 * returns + 7):
+        has_validation = window % 10 == 0 and window > 0
+        rank.monitor.add_scalar("val_loss", 0.5 if has_validation else math.nan)
+        if has_validation:
+            rank.observe(GOOD, "grad_reduced", "w", window)
+        rank.end_step()
+    rank.stop()
+    answer = trainmon.diagnose(tmp_path / "run")
+    assert (answer["verdict"] is not None) == is_verdict
+    assert [one["stage"] for one in answer["findings"]] == ["forward" if is_verdict else "loss"]
+
+
 @pytest.mark.parametrize("begins, ends", [(0, 3), (0, 6), (3, 4), (3, 6)])
 def test_a_loss_whose_gradients_are_finite_is_none_that_the_step_used(
     tmp_path, capfd, begins, ends
