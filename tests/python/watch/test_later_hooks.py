@@ -117,3 +117,52 @@ def test_what_a_later_hook_raises_reaches_the_loop_and_its_place_stays(tmp_path)
         optimizer.zero_grad()
     assert list(optimizer._optimizer_step_pre_hooks.values()) == [raises]
     assert len(norms(tmp_path / "run", "grad_reduced")) == 1
+
+
+def test_a_hook_on_an_optimizer_that_steps_no_more_costs_no_rows(tmp_path):
+    model = linear()
+    first = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    second = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    with trainmon.watch(model, first, out=str(tmp_path / "run"), checks=True, every=1):
+        for step in range(12):
+            optimizer = first if step < 4 else second
+            if step == 7:
+                handle = first.register_step_pre_hook(nothing)
+            model(torch.full((2, 6), 0.1 + step)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        assert first._optimizer_step_pre_hooks[handle.id] is nothing
+    assert len(norms(tmp_path / "run", "grad_reduced")) == 12
+    assert len(norms(tmp_path / "run", "param_origin")) == 12
+
+
+class MayLeaveOut(torch.optim.Optimizer):
+    """It calls the step of another one, but in each third step."""
+
+    def __init__(self, optimizer):
+        self.optimizer, self.calls = optimizer, 0
+        super().__init__(optimizer.param_groups, {})
+        self.param_groups, self.state = optimizer.param_groups, optimizer.state
+
+    def step(self, closure=None):
+        self.calls += 1
+        if self.calls % 3:
+            self.optimizer.step()
+
+
+def test_a_later_hook_of_an_inner_optimizer_whose_step_is_left_out_stays_as_it_is(tmp_path):
+    model = linear()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    outer = MayLeaveOut(inner)
+    with trainmon.watch(model, outer, out=str(tmp_path / "run"), every=1):
+        for step in range(9):
+            if step == 2:  # the inner one does not step
+                handle = inner.register_step_pre_hook(nothing)
+            model(torch.full((2, 6), 0.1 + step)).square().sum().backward()
+            outer.step()
+            outer.zero_grad()
+            if step >= 2:
+                assert inner._optimizer_step_pre_hooks[handle.id] is nothing
+    rows = trainmon.read(str(tmp_path / "run"), kinds=["grad_reduced"])
+    steps = rows[rows.name == "0.weight"].step
+    assert steps.is_unique and set(range(9)) - {2} <= set(steps)

@@ -62,8 +62,11 @@ class BehindLast:
             self.read()
             return result
         finally:
-            if self.hooks.get(self.key) is self:
-                self.hooks[self.key] = self.hook
+            self.put_back()
+
+    def put_back(self) -> None:
+        if self.hooks.get(self.key) is self:
+            self.hooks[self.key] = self.hook
 
 
 class InnermostHooks:
@@ -71,6 +74,7 @@ class InnermostHooks:
     or raise. Whoever came first does not matter. Optimizers are kept weakly."""
 
     def __init__(self):
+        self._behind: BehindLast | None = None  # of the last step that had one
         self._held: dict[int, tuple] = {}  # key of our pre-hook -> (its optimizer, handles)
 
     def put_on(self, optimizer, before, after) -> tuple:
@@ -95,20 +99,25 @@ class InnermostHooks:
         return any(key in self._held for key in optimizer._optimizer_step_pre_hooks)
 
     def _followed(self) -> list[tuple]:
-        """The pre-hooks of an optimizer and the key of ours, of each where some of the user come later."""
+        """(optimizer, its pre-hooks, the key of ours), of each where some of the user come later."""
         held = [(one(), key) for key, (one, _) in self._held.items()]
-        tables = [(one._optimizer_step_pre_hooks, key) for one, key in held if one is not None]
-        return [(hooks, key) for hooks, key in tables if key in hooks and is_followed(hooks, key)]
+        tables = [(one, one._optimizer_step_pre_hooks, key) for one, key in held if one is not None]
+        return [one for one in tables if one[2] in one[1] and is_followed(one[1], one[2])]
 
-    def call_behind(self, read) -> None:
-        """Calls read() behind the last pre-hook of the step under way: now, but where some come later."""
-        followed = self._followed()
-        if followed:
-            BehindLast(followed[-1][0], read)
-        else:
+    def call_behind(self, optimizers: list, read) -> None:
+        """Calls read() behind the last pre-hook of the step of these: now, but where some come later. One
+        calls the step of the next."""
+        followed = {id(optimizer): hooks for optimizer, hooks, _ in self._followed()}
+        innermost = next((one for one in reversed(optimizers) if id(one) in followed), None)
+        if innermost is None:
             read()
+        else:
+            self._behind = BehindLast(followed[id(innermost)], read)
 
     def move_last(self) -> None:
         """Not while torch runs these hooks."""
-        for hooks, key in self._followed():
+        if self._behind is not None:
+            self._behind.put_back()  # the step of an inner one may have been left out
+            self._behind = None
+        for _, hooks, key in self._followed():
             hooks.move_to_end(key)

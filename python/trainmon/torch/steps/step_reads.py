@@ -36,8 +36,13 @@ class StepReads:
         if self.adapter.registry is not None and self.adapter.registry.are_shared:
             self.adapter.announce_edit()
 
+    def _read_behind(self, gradients: bool) -> None:
+        """Behind all pre-hooks of this step."""
+        steppers = [*self.around, self.optimizer]
+        self._hooks.call_behind(steppers, lambda: self._read_what_begins(gradients))
+
     def _read_what_begins(self, gradients: bool) -> None:
-        """Behind all pre-hooks: what fails there must not reach them."""
+        """What fails here must not reach the hooks of others."""
         try:
             with unseen():
                 if gradients:

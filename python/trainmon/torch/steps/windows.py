@@ -303,12 +303,12 @@ class Steps(StepReads, _core.Steps):
         fn = closure_of(args, kwargs)
         if callable(fn):
             # The backward is still to come, inside: gradients are read each time it has run.
-            self._hooks.call_behind(lambda: self._read_what_begins(gradients=False))
+            self._read_behind(gradients=False)
             closure = self._watched(fn)
             if "closure" in kwargs:
                 return args, {**kwargs, "closure": closure}
             return (args[0], closure, *args[2:]), kwargs
-        self._hooks.call_behind(lambda: self._read_what_begins(gradients=True))
+        self._read_behind(gradients=True)
         return None
 
     def _look_at_state(self) -> None:
