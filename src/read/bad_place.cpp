@@ -8,8 +8,12 @@ bool is_bad(const ReadRow& row) {
   return is_bad(row.flags, row.state);
 }
 
-BadPlace place_of(const RunRows& run, const RowPlace& row, const Series& series) {
+namespace {
+
+BadPlace place_with_scale(const RunRows& run, const RowPlace& row, double loss_scale,
+                          const Series& series) {
   Outcome outcome;
+  outcome.loss_scale = loss_scale;
   outcome.step = row.step;
   outcome.attempt = row.attempt;
   outcome.fate = row.fate;
@@ -19,6 +23,16 @@ BadPlace place_of(const RunRows& run, const RowPlace& row, const Series& series)
   place.rank = row.rank;
   place.restart = row.restart;
   return place;
+}
+
+}  // namespace
+
+BadPlace place_of(const RunRows& run, const ReadRow& row, const Series& series) {
+  return place_with_scale(run, row, row.loss_scale, series);
+}
+
+BadPlace place_of(const RunRows& run, const RowPlace& row, const Series& series) {
+  return place_with_scale(run, row, 1.0, series);
 }
 
 std::string place_text(const ReadRow& row, const Series& series) {

@@ -64,7 +64,7 @@ std::vector<double> drifting(std::size_t rows, std::size_t at, double jump, doub
 TEST(TrendJumps, AreThoseOfLeastSquares) {
   for (unsigned seed = 0; seed < 40; ++seed) {
     const std::size_t at = 130 + 7 * seed;
-    const auto numbers = drifting(500, at, 0.6, 0.004, seed);
+    const auto numbers = drifting(500, at, 1.0, 0.004, seed);
     const std::vector<TrendJump> found = trend_jumps(numbers);
     ASSERT_EQ(found.size(), 1u) << seed;
     const TrendJump& one = found[0];

@@ -410,7 +410,8 @@ TEST(Engine, AMicroStepWhoseRowsAreNotThereIsNoReduction) {
         double all = 0.0;
         for (std::int32_t rank = 0; rank < 2; ++rank) {
           for (std::int32_t micro = 0; micro < 3; ++micro) {
-            const double total = unit * (micro + 1) * (rank == 0 ? 1.0 : -0.4);
+            const double share = rank == 0 ? 1.0 : (tensor == 0 ? -0.4 : 0.7);
+            const double total = unit * (micro + 1) * share;
             if (micro == 2) all += total / 2.0;
             if (step != 8 || rank == 0 || micro < 2) {
               add(tensor, Quantity::grad_unreduced, rank, micro, total);
