@@ -92,23 +92,22 @@ bool Gaps::Habit::note(std::int64_t step, std::size_t times, std::int64_t within
 }
 
 // A bit that sticks is no program.
-void Gaps::note_projections(const Window& window, const std::vector<Changed>& changed,
-                            const std::map<std::int32_t, OfRank>& ranks, Findings& found) {
+bool Gaps::is_projected(const Changed& one, double largest, Findings& found) {
   constexpr std::size_t kTimes = 8;
   constexpr std::int64_t kWithin = 16;
-  for (const Changed& one : changed) {
-    const double largest = ranks.at(one.after->rank).largest;
-    if (is_of_one_element(*one.after, *one.before) ||
-        may_be_rounding(*one.after, *one.before, largest)) {
-      continue;
-    }
-    Habit& habit = projected_[{one.after->rank, one.after->tensor}];
-    if (!habit.note(window.now.step, kTimes, kWithin)) continue;
-    habit.is_one = true;
-    for (const Finding& certain : std::exchange(habit.certain, {})) {
-      found.doubt(certain, one.after->rank, std::string(kChanged) + std::string(kProjected));
-    }
+  Habit& habit = projected_[{one.after->rank, one.after->tensor}];
+  if (habit.is_one) return true;
+  if (is_of_one_element(*one.after, *one.before) ||
+      may_be_rounding(*one.after, *one.before, largest)) {
+    return false;
   }
+  habit.note(*one.finding);
+  habit.is_one = habit.note(one.finding->step, kTimes, kWithin);
+  if (!habit.is_one) return false;
+  for (const Finding& certain : std::exchange(habit.certain, {})) {
+    found.doubt(certain, one.after->rank, std::string(kChanged) + std::string(kProjected));
+  }
+  return true;
 }
 
 // Three steps out of eight are a habit.
@@ -201,18 +200,15 @@ void Gaps::check(const Window& window, Findings& found) {
     }
   }
   note_roundings(window, ranks, found);
-  note_projections(window, changed, ranks, found);
   std::set<std::pair<std::int32_t, std::uint32_t>> said;
   for (Changed& one : changed) {
     if (!one.finding) continue;
     Finding& finding = *one.finding;
     const OfRank& rank = ranks.at(one.after->rank);
-    const std::string why = reason(window, one, rank);
+    std::string why = reason(window, one, rank);
     finding.text = kChanged;
-    if (why.empty()) {
-      if (rank.rounded == rank.changed) rounded_[one.after->rank].note(finding);
-      projected_[{one.after->rank, one.after->tensor}].note(finding);
-    }
+    if (why.empty() && is_projected(one, rank.largest, found)) why = kProjected;
+    if (why.empty() && rank.rounded == rank.changed) rounded_[one.after->rank].note(finding);
     if (!why.empty()) {
       const std::pair place(one.after->rank, one.after->tensor);
       note_limits(one);
@@ -265,8 +261,6 @@ std::string Gaps::reason(const Window& window, const Changed& one, const OfRank&
     return "; all ranks did the same to them, as a program does";
   }
   if (is_clamped(one)) return "; none is beyond a limit any more, as where a program clamps them";
-  const auto projected = projected_.find({one.after->rank, one.after->tensor});
-  if (projected != projected_.end() && projected->second.is_one) return std::string(kProjected);
   if (one.after->count == 1.0) return "; it is one number, which a program may clamp";
   return "";
 }

@@ -70,8 +70,8 @@ class Gaps {
   void check_limits(const Window& window, const Observation& now, Findings& found);
   void note_roundings(const Window& window, const std::map<std::int32_t, OfRank>& ranks,
                       Findings& found);
-  void note_projections(const Window& window, const std::vector<Changed>& changed,
-                        const std::map<std::int32_t, OfRank>& ranks, Findings& found);
+  // Whether a program changes this weight in step after step, for which nothing else is a reason.
+  bool is_projected(const Changed& one, double largest, Findings& found);
   // Whether elements were set to a limit, as a program does that clamps weights in each step.
   bool is_clamped(const Changed& one) const;
   // Why a change may be meant; empty where nothing says so.
