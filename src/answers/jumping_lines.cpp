@@ -139,12 +139,13 @@ class RankJumps {
     };
     JumpOfLine like;
     like.measure = Measure::balance;
-    const std::size_t known = all_.size();
+    const auto known = static_cast<std::ptrdiff_t>(all_.size());
     add(tensor, numbers_of(tensor, balance), like);
-    std::erase_if(all_, [&](const JumpOfLine& one) {
+    const auto is_none = [](const JumpOfLine& one) {
       const auto [least, most] = std::minmax(one.jump.before, one.jump.after);
-      return &one >= all_.data() + known && !(least <= kZero && most >= kOther);
-    });
+      return least > kZero || most < kOther;
+    };
+    all_.erase(std::remove_if(all_.begin() + known, all_.end(), is_none), all_.end());
   }
   void add_over(std::size_t tensor, std::size_t before) {
     const std::vector<Sample>&line = rank_.lines[tensor], &other = rank_.lines[before];
