@@ -45,19 +45,13 @@ struct Apart {
 // Where the difference of two lines changes most clearly. Errors below kApartErrors: nowhere.
 Apart apart_of(const std::vector<Sample>& one, const std::vector<Sample>& other,
                std::size_t measure) {
-  std::vector<std::pair<const Sample*, const Sample*>> pairs;
+  const auto pairs = pairs_of_steps(one, other);
   Sums difference, of_one, of_other;
-  for (auto a = one.begin(), b = other.begin(); a != one.end() && b != other.end();) {
-    if (a->step == b->step) {
-      const double x = a->numbers[measure], y = b->numbers[measure];
-      difference.add(x - y);
-      of_one.add(x);
-      of_other.add(y);
-      pairs.emplace_back(&*a, &*b);
-    }
-    const bool is_behind = a->step <= b->step;
-    if (b->step <= a->step) ++b;
-    if (is_behind) ++a;
+  for (const auto& [a, b] : pairs) {
+    const double x = a->numbers[measure], y = b->numbers[measure];
+    difference.add(x - y);
+    of_one.add(x);
+    of_other.add(y);
   }
   Apart found;
   for (std::size_t at = kLeast; at + kLeast <= pairs.size(); ++at) {

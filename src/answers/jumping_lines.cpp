@@ -148,17 +148,11 @@ class RankJumps {
     all_.erase(std::remove_if(all_.begin() + known, all_.end(), is_none), all_.end());
   }
   void add_over(std::size_t tensor, std::size_t before) {
-    const std::vector<Sample>&line = rank_.lines[tensor], &other = rank_.lines[before];
     std::vector<double> numbers;
     std::vector<Sample> samples;
-    for (auto a = line.begin(), b = other.begin(); a != line.end() && b != other.end();) {
-      if (a->step == b->step) {
-        numbers.push_back(log_rms_of(*a) - log_rms_of(*b));
-        samples.push_back(*a);
-      }
-      const bool is_behind = a->step <= b->step;
-      if (b->step <= a->step) ++b;
-      if (is_behind) ++a;
+    for (const auto& [one, other] : pairs_of_steps(rank_.lines[tensor], rank_.lines[before])) {
+      numbers.push_back(log_rms_of(*one) - log_rms_of(*other));
+      samples.push_back(*one);
     }
     JumpOfLine like;
     like.over = rank_.series[before];

@@ -31,6 +31,18 @@ void RankLines::add(std::uint32_t tensor, const LineValue& value) {
   line.push_back({value.place.step, value.place.seq, value.place.restart, 1, numbers});
 }
 
+std::vector<std::pair<const Sample*, const Sample*>> pairs_of_steps(
+    const std::vector<Sample>& one, const std::vector<Sample>& other) {
+  std::vector<std::pair<const Sample*, const Sample*>> pairs;
+  for (auto a = one.begin(), b = other.begin(); a != one.end() && b != other.end();) {
+    if (a->step == b->step) pairs.emplace_back(&*a, &*b);
+    const bool is_behind = a->step <= b->step;
+    if (b->step <= a->step) ++b;
+    if (is_behind) ++a;
+  }
+  return pairs;
+}
+
 double Sums::variance_of_mean(std::size_t begin, std::size_t end) const {
   const auto count = static_cast<double>(end - begin);
   const double middle = mean(begin, end);

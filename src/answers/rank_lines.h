@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "answers/left_lines.h"
@@ -36,6 +37,10 @@ struct RankLines {
   // A row without a finite norm above 0 is left out.
   void add(std::uint32_t tensor, const LineValue& value);
 };
+
+// Of the steps that both have.
+std::vector<std::pair<const Sample*, const Sample*>> pairs_of_steps(
+    const std::vector<Sample>& one, const std::vector<Sample>& other);
 
 // Sums of what comes before each place, for means and variances of any part.
 class Sums {
