@@ -34,6 +34,7 @@ struct Config {
   std::string sample;  // share of a tensor's blocks read for activations, "1/16"; "" = all
   bool reread = true;  // a tensor is read for each module that returns it or is given it
   bool inside_compiled = false;           // activations of modules inside torch.compile, too
+  std::int64_t canary_every = 1;          // steps from one canary to the next
   bool input_grads = true;                // actv_grad also of module inputs
   std::string modules = "auto";           // whose activations: auto, all, blocks
   std::string moments_at = "after_step";  // optimizer state is read "after_step" or "before_step"

@@ -34,6 +34,8 @@ class OtherKeys(TypedDict, total=False):
     """whether a tensor is read for each module that returns it or is given it; false: once, while nothing that autograd counts has changed it"""
     inside_compiled: bool
     """whether activations inside torch.compile are read: the compiler then rounds at other places, which may change the last bits of the training"""
+    canary_every: int
+    """compute a canary in one step in this many: kinds canary_actv and canary_grad"""
     input_grads: bool
     """whether actv_grad includes the gradients of module inputs"""
     modules: Literal["auto", "all", "blocks"]

@@ -116,6 +116,15 @@ StepsInOrder steps_of(const Recording& recording, const RunStream& stream, const
   return steps;
 }
 
+// A user asks for a canary, and a model for a recomputation.
+bool is_wanted(Check check, const std::vector<std::string>& kinds) {
+  const auto has = [&](std::string_view kind) {
+    return std::ranges::find(kinds, kind) != kinds.end();
+  };
+  if (check == Check::recompute) return has(kind::kActvRecomputed);
+  return check != Check::canary || has(kind::kCanaryActv) || has(kind::kCanaryGrad);
+}
+
 Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBadOfRun& bad,
                    const StepsInOrder& steps) {
   Diagnosis result;
@@ -154,8 +163,6 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
            std::ranges::any_of(findings.not_checked(),
                                [&](const auto& one) { return one.first.first == check; });
   };
-  const std::vector<std::string>& kinds = result.run.kinds;
-  const bool is_recomputed = std::ranges::find(kinds, kind::kActvRecomputed) != kinds.end();
   for (int i = 0; i < detect::kChecks; ++i) {
     const auto check = static_cast<Check>(i);
     const std::int64_t times = check == Check::finite ? bad.rows : findings.count_of(check);
@@ -165,7 +172,7 @@ Diagnosis finished(const Recording& recording, RunStream& stream, const FirstBad
         one.by[e] = findings.count_of(check, static_cast<detect::Evidence>(e));
       }
     } else if (!is_named(check) && !has_no_such_state(check, recording) &&
-               (check != Check::recompute || is_recomputed)) {
+               is_wanted(check, result.run.kinds)) {
       result.not_checked.push_back(
           {std::string(detect::check_name(check)),
            reason_unchecked(check, result.run, steps, recording.has_checks)});

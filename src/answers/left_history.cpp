@@ -32,7 +32,7 @@ namespace {
 // What features measure of small tensors is too coarse to tell. An optimizer's state follows from
 // gradients, whose squares leave their history where the gradients themselves do not.
 bool can_tell(std::string_view kind, bool has_gradients) {
-  if (kind == kind::kMgDirection || kind == kind::kActvRecomputed) return false;
+  if (kind == kind::kMgDirection || kind == kind::kActvRecomputed || is_canary(kind)) return false;
   const Kind* known = known_kind(kind);
   if (known == nullptr) return true;
   if (known->is_state) return !has_gradients;

@@ -262,6 +262,8 @@ void StepsInOrder::add_of_module(Rank& rank, const ReadRow& row, const RowCheck*
   if (auto output = parameters_->output(row.series, row.state)) {
     output->rank = row.rank;
     output->accum = row.accum;
+    output->call = row.call;
+    output->seq = row.seq;
     if (detect::StepEvidence* const evidence = open(rank, row)) evidence->add(*output);
     return;
   }

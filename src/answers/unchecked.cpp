@@ -34,6 +34,7 @@ bool has_related(const RunRows& run) {
 
 }  // namespace
 
+// One function, for each check has its reason.
 std::string reason_unchecked(Check check, const RunRows& run, const StepsInOrder& steps,
                              bool has_checks) {
   const std::size_t ranks = steps.ranks();
@@ -105,6 +106,9 @@ std::string reason_unchecked(Check check, const RunRows& run, const StepsInOrder
     case Check::recompute:
       why = "no module was called once in the forward and once more by its backward";
       break;
+    case Check::canary:
+      why = "too few canaries";
+      break;
     case Check::finite:
       why = "no rows";
       break;
@@ -161,7 +165,8 @@ bool has_no_such_state(Check check, const Recording& recording) {
 }
 
 std::string_view check_not_covered(std::string_view what) {
-  constexpr std::array<std::string_view, 4> kChecks = {"gap", "reduce", "replicas", "update"};
+  constexpr std::array<std::string_view, 5> kChecks = {"gap", "reduce", "replicas", "update",
+                                                       "canary"};
   for (const std::string_view check : kChecks) {
     if (what.starts_with(check) && what.substr(check.size()).starts_with(" of ")) return check;
   }

@@ -23,6 +23,7 @@ std::string moment_text(std::string_view kind) {
   if (kind == kind::kBuffer) return "buffer, after the step";
   if (kind == kind::kActv) return "activation, forward";
   if (kind == kind::kActvRecomputed) return "activation, recomputed in the backward";
+  if (is_canary(kind)) return "canary, before the forward";
   if (kind == kind::kActvGrad) return "gradient of an activation, backward";
   if (kind == kind::kGradUnreduced) return "gradient before reduction, backward";
   if (kind == kind::kGradMicro) return "what one backward added, backward";

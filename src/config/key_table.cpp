@@ -117,6 +117,9 @@ const std::array kTable = {
     plain({"inside_compiled", &Config::inside_compiled, measuring, hooks, at_first, "true",
            "whether activations inside torch.compile are read: the compiler then rounds at other "
            "places, which may change the last bits of the training"}),
+    integer({"canary_every", &Config::canary_every, measuring, hooks, at_first, "16",
+             "compute a canary in one step in this many: kinds canary_actv and canary_grad"},
+            1, kMaxInteger),
     plain({"input_grads", &Config::input_grads, details, hooks, on_request, "false",
            "whether actv_grad includes the gradients of module inputs"}),
     choice({"modules", &Config::modules, details, hooks, on_request, R"("blocks")",

@@ -46,6 +46,7 @@ void Engine::take(StepEvidence&& evidence) {
   shared_arguments_.check(window, findings_);
   forwards_.check(window, findings_);
   recomputed_.check(window, findings_);
+  canaries_.check(window, findings_);
   jumps_.check(window, findings_);
   learning_rates_.check(window, findings_);
   rate_slopes_.check(window, findings_);
@@ -123,6 +124,7 @@ void Engine::forget_start(const StepEvidence& first) {
   gradient_ranges_ = {};
   forwards_ = {};
   recomputed_ = {};
+  canaries_ = {};
   step_sizes_ = {};
 }
 

@@ -11,6 +11,7 @@
 #include "detect/backward_counts.h"
 #include "detect/buffers.h"
 #include "detect/by_hand.h"
+#include "detect/canaries.h"
 #include "detect/checks.h"
 #include "detect/ended_gradients.h"
 #include "detect/evidence.h"
@@ -160,6 +161,7 @@ class Engine {
   SharedArguments shared_arguments_;
   ForwardCounts forwards_;
   Recomputed recomputed_;
+  Canaries canaries_;
   Findings findings_;
 };
 

@@ -131,13 +131,18 @@ Evidence evidence_of_sums(const std::vector<const Observation*>& all);
 Observation observe(const RowState& state, std::uint32_t flags, double loss_scale,
                     const RowCheck* check = nullptr);
 
-// What a module returned, in the forward or where the backward recomputes that.
+// What a module returned: in the forward, where the backward recomputes that, or in a canary. Of a
+// canary the gradients of parameters, too.
 struct ModuleOutput {
+  enum class Of : std::uint8_t { forward, recomputed, canary, canary_gradient };
   std::int32_t rank = 0;
   std::uint32_t tensor = 0;
   std::int32_t accum = 0;
-  bool is_recomputed = false;
-  std::uint64_t digest = 0;  // as of an observation
+  std::int32_t call = 0;
+  std::uint64_t seq = 0;
+  Of of = Of::forward;
+  std::uint64_t digest = 0;  // this and what follows as of an observation
+  double norm = 0.0, sum = 0.0, count = 0.0;
 };
 
 // All observations of one step and restart, the last attempt of each.

@@ -13,8 +13,8 @@ namespace trainmon::detect {
 namespace {
 
 constexpr std::array<std::string_view, kChecks> kCheckNames = {
-    "finite",  "start",      "input",  "present", "gap",    "replicas", "reduce",
-    "exp_avg", "exp_avg_sq", "update", "zero",    "config", "norm",     "recompute"};
+    "finite",     "start",  "input", "present", "gap",  "replicas",  "reduce", "exp_avg",
+    "exp_avg_sq", "update", "zero",  "config",  "norm", "recompute", "canary"};
 constexpr std::array<std::string_view, 9> kStageNames = {
     "start",          "input",        "weights", "forward", "loss",
     "grad_unreduced", "grad_reduced", "moments", "update"};

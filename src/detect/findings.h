@@ -29,8 +29,9 @@ enum class Check : std::uint8_t {
   config,
   norm,
   recompute,
+  canary,
 };
-inline constexpr int kChecks = 14;
+inline constexpr int kChecks = 15;
 std::string_view check_name(Check check);
 // Whether a check has this name.
 bool is_check(std::string_view name);

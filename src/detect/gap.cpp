@@ -179,9 +179,10 @@ void Gaps::check(const Window& window, Findings& found) {
     }
     const Evidence evidence = evidence_of_bits({&after, before});
     found.checked(Check::gap, evidence);
-    ++rank.compared;
     check_limits(window, *before, found);
     const bool holds = are_equal(after, *before);
+    // One that no step moves, as in a frozen backbone, tells nothing of what programs do to others.
+    if (!holds || window.moves.have(after)) ++rank.compared;
     auto one = window.result(Check::gap, Stage::weights, *before, holds);
     if (one) one->evidence = evidence;
     if (!holds) changed.push_back({before, &after, std::move(one)});

@@ -43,6 +43,7 @@ void Parameters::add(const Series& series) {
     return;
   }
   if (series.kind == kind::kActv || series.kind == kind::kActvRecomputed) return add_output(series);
+  if (is_canary(series.kind)) return add_canary(series);
   const bool is_update = quantity == static_cast<int>(Quantity::update);
   if (quantity < 0 || series.element.empty() == is_update) return;
   // A summand that the optimizer adds to those of other ranks within its step.
@@ -80,12 +81,23 @@ void Parameters::add_output(const Series& series) {
     tensors_.push_back({series.name, series.chunk, series.optimizer, series.element});
   }
   if (!all.tensor) return;
-  const auto use = [&](SeriesId one, Use::Output output) {
+  const auto use = [&](SeriesId one, ModuleOutput::Of output) {
     uses_[one].output = output;
     uses_[one].tensor = *all.tensor;
   };
-  for (const SeriesId one : all.first) use(one, Use::Output::first);
-  if (is_recomputed) use(id, Use::Output::recomputed);
+  for (const SeriesId one : all.first) use(one, ModuleOutput::Of::forward);
+  if (is_recomputed) use(id, ModuleOutput::Of::recomputed);
+}
+
+void Parameters::add_canary(const Series& series) {
+  const auto [at, is_new] =
+      canaries_.try_emplace({series.kind, series.chunk, series.name, series.element},
+                            static_cast<std::uint32_t>(tensors_.size()));
+  if (is_new) tensors_.push_back({series.name, series.chunk, series.optimizer, series.element});
+  Use& use = uses_.back();
+  use.tensor = at->second;
+  use.output = series.kind == kind::kCanaryActv ? ModuleOutput::Of::canary
+                                                : ModuleOutput::Of::canary_gradient;
 }
 
 std::optional<Observation> Parameters::observe(SeriesId series, const RowState& state,
@@ -132,11 +144,15 @@ std::optional<Input> Parameters::input(SeriesId series, const RowState& state,
 
 std::optional<ModuleOutput> Parameters::output(SeriesId series, const RowState& state) const {
   const Use& use = uses_[series];
-  if (use.output == Use::Output::none || state.is_estimate()) return std::nullopt;
+  if (!use.output || state.is_estimate()) return std::nullopt;
   ModuleOutput one;
   one.tensor = use.tensor;
-  one.is_recomputed = use.output == Use::Output::recomputed;
-  one.digest = detect::observe(state, 0, 1.0).digest;
+  one.of = *use.output;
+  const Observation row = detect::observe(state, 0, 1.0);
+  one.digest = row.digest;
+  one.norm = row.norm();
+  one.sum = row.sum;
+  one.count = row.count;
   return one;
 }
 

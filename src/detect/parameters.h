@@ -25,21 +25,20 @@ class Parameters {
                                      double loss_scale, const RowCheck* check) const;
   // The same of what the whole model is given; nullopt for other kinds.
   std::optional<Input> input(SeriesId series, const RowState& state, const RowCheck* check) const;
-  // The same of what a module returns, where it was recomputed once. nullopt for other kinds, and
-  // of rows that are estimates.
+  // The same of what a module returns, where it was recomputed once, and of canaries; call and seq
+  // are the caller's, too. nullopt for other kinds, and of rows that are estimates.
   std::optional<ModuleOutput> output(SeriesId series, const RowState& state) const;
   bool has_use(SeriesId series) const {
     const Use& use = uses_[series];
-    return use.quantity >= 0 || use.input != Use::Input::none || use.output != Use::Output::none;
+    return use.quantity >= 0 || use.input != Use::Input::none || use.output.has_value();
   }
 
  private:
   struct Use {
     enum class Input : std::uint8_t { none, tensor, entropy };
-    enum class Output : std::uint8_t { none, first, recomputed };
     int quantity = -1;
     Input input = Input::none;
-    Output output = Output::none;
+    std::optional<ModuleOutput::Of> output = {};
     std::int32_t chunk = 0;  // of an input, as `element`
     std::string element;
     std::uint32_t tensor = 0;
@@ -51,6 +50,7 @@ class Parameters {
     bool decays_apart = false;
   };
   void add_output(const Series& series);
+  void add_canary(const Series& series);
 
   std::vector<Use> uses_;  // by series
   std::vector<Tensor> tensors_;
@@ -62,6 +62,9 @@ class Parameters {
     std::optional<std::uint32_t> tensor = {};  // once it was recomputed
   };
   std::map<std::tuple<std::int32_t, std::string, std::string>, Outputs> outputs_;
+  // Of canaries, by kind, chunk, name, element. Their dtype may become another.
+  std::map<std::tuple<std::string, std::int32_t, std::string, std::string>, std::uint32_t>
+      canaries_;
 };
 
 }  // namespace trainmon::detect

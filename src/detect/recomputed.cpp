@@ -9,13 +9,13 @@ void Recomputed::check(const Window& window, Findings& found) {
   // A module that was called several times: which call is recomputed is not known.
   std::map<std::tuple<std::int32_t, std::uint32_t, std::int32_t>, const ModuleOutput*> first;
   for (const ModuleOutput& one : window.now.outputs()) {
-    if (one.is_recomputed) continue;
+    if (one.of != ModuleOutput::Of::forward) continue;
     const auto [known, is_new] = first.try_emplace({one.rank, one.tensor, one.accum}, &one);
     if (!is_new) known->second = nullptr;
   }
   std::map<std::int32_t, std::int64_t> alike;
   for (const ModuleOutput& one : window.now.outputs()) {
-    if (!one.is_recomputed) continue;
+    if (one.of != ModuleOutput::Of::recomputed) continue;
     const auto known = first.find({one.rank, one.tensor, one.accum});
     if (known == first.end() || known->second == nullptr) continue;
     found.checked(Check::recompute);

@@ -15,7 +15,7 @@ namespace trainmon {
 int moment_of(std::string_view kind) {
   if (kind == kind::kParamOrigin) return 0;
   if (kind == kind::kInput || kind == kind::kInputEntropy) return 1;
-  if (kind == kind::kActv || kind == kind::kBuffer) return 1;
+  if (kind == kind::kActv || kind == kind::kBuffer || is_canary(kind)) return 1;
   if (kind == kind::kActvRecomputed || kind == kind::kActvGrad || kind == kind::kGradUnreduced ||
       kind == kind::kGradMicro) {
     return 2;

@@ -41,6 +41,8 @@ constexpr std::array kTable = {
     fixed(kind::kActv, "activations"),
     fixed(kind::kActvGrad, "activations"),
     Kind{.name = kind::kActvRecomputed, .group = "", .is_state = false, .in_all = false},
+    Kind{.name = kind::kCanaryActv, .group = "canary", .is_state = false, .in_all = false},
+    Kind{.name = kind::kCanaryGrad, .group = "canary", .is_state = false, .in_all = false},
     fixed(kind::kCc),
     fixed(kind::kMgDirection),
     fixed(kind::kUpdateRatio),
@@ -122,6 +124,10 @@ std::span<const string_view> kind_choices() {
 
 std::span<const string_view> kinds_of_checks() {
   return kOfChecks.list();
+}
+
+bool is_canary(string_view kind) {
+  return kind == kind::kCanaryActv || kind == kind::kCanaryGrad;
 }
 
 bool is_checked_kind(string_view kind) {

@@ -17,6 +17,10 @@ inline constexpr std::string_view kInput = "input";
 inline constexpr std::string_view kInputEntropy = "input_entropy";
 // What a module returns where the backward calls it again; of some modules in each step.
 inline constexpr std::string_view kActvRecomputed = "actv_recomputed";
+// What a twin of the model gives, with the same weights for the same batch as ever, and gradients
+// of its parameters.
+inline constexpr std::string_view kCanaryActv = "canary_actv";
+inline constexpr std::string_view kCanaryGrad = "canary_grad";
 }  // namespace kind
 
 struct Kind {
@@ -39,6 +43,8 @@ inline constexpr std::array<std::string_view, 9> kCheckedKinds = {
 // What `checks` adds to the kinds that are asked for: the groups that have those above, the input
 // and its entropy.
 std::span<const std::string_view> kinds_of_checks();
+// Of a canary. Its rows are no part of the training.
+bool is_canary(std::string_view kind);
 // One of kCheckedKinds, or the input.
 bool is_checked_kind(std::string_view kind);
 

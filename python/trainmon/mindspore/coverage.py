@@ -7,7 +7,7 @@ from trainmon.base.names import listed
 # Of other frameworks.
 NOT_HERE = (
     "attn_entropy", "attn_max", "attn_max_logit", "stable_rank", "spectral_norm",
-    "router_similarity", "router_entropy",
+    "router_similarity", "router_entropy", "canary_actv", "canary_grad",
 )  # fmt: skip
 IN_GRAPH = "compiled: MindSpore calls no hook there"
 

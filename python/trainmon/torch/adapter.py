@@ -53,6 +53,7 @@ OF_OPTIMIZERS = {
     "update",
     "update_ratio",
 }  # read around their step()
+CANARIES = {"canary_actv", "canary_grad"}
 
 
 class Adapter(DuringTraining):
@@ -166,6 +167,7 @@ class Adapter(DuringTraining):
         self.lasting = len(self.parts)
         self.activations = self.features = self.stacks = self.inputs = self.buffers = None
         self.tree: Tree | None = None  # where modules are watched: those that were looked for hooks
+        self.canaries: list = []  # of model chunks
         self.collectives = self.in_flight = None
         self.has_recorder = core.has_recorder
         self.calls_so_far = None  # of collectives, for the recorder
@@ -210,6 +212,8 @@ class Adapter(DuringTraining):
             self.inputs.install(self.handles)
         if "buffer" in self.kinds:
             self.buffers = Buffers(self, self._part("buffers"))
+        if self.kinds & CANARIES:
+            self._install_canaries()
         announce_edits(self)
         self._install_modules()
         if "cc" in self.kinds:
@@ -230,6 +234,14 @@ class Adapter(DuringTraining):
             self.in_flight.put_back_behind(self)
             self.in_flight.install()
         self.coverage.start()
+
+    def _install_canaries(self) -> None:
+        from trainmon.torch.canary.canary import Canary  # few ask for it
+
+        part = self._part("canary")
+        self.canaries = self.canaries or [Canary(self, i) for i in range(len(self.roots))]
+        for canary in self.canaries:
+            canary.install(part, self.handles)
 
     def detach(self) -> None:
         """Takes them off again; those in a graph still alive, and those that compiled code has in it, do
@@ -377,6 +389,7 @@ class Adapter(DuringTraining):
         for handles in (self.step_handles, self.handles):  # a signal may have ended remove() early
             handles.remove()
         self.roots, self.wrappers, self.parameters, self.no_optimizers = [], [], [], []
+        self.canaries = []
         self.optimizers, self.around, self.on_step = {}, (), None
         self.loss_scale.scaler = None
         self.steps, self.clock, self.control, self.full_steps = [], None, None, None

@@ -14,6 +14,10 @@ def rows_per_step(adapter) -> int:
         rows += len(tensors_of(adapter))
     if per_module := 2 * len({"actv", "actv_grad"} & adapter.kinds):
         rows += len(adapter.selected_modules()) * per_module * micro
+    if "canary_actv" in adapter.kinds:
+        rows += len(adapter.selected_modules())
+    if "canary_grad" in adapter.kinds:
+        rows += sum(p.selected and p.tensor.requires_grad for p in adapter.parameters)
     return rows + sum(features_rows(adapter).values())
 
 

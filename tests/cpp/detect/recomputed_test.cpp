@@ -23,11 +23,19 @@ class RecomputedOutputs : public ::testing::Test {
       for (std::int32_t rank = 0; rank < 2; ++rank) {
         const auto tensor = static_cast<std::uint32_t>(step_ % 2);
         const std::uint64_t bits = 10 * static_cast<std::uint64_t>(step_) + tensor;
-        evidence.add(ModuleOutput{rank, 0, 0, false, bits - tensor});
-        evidence.add(ModuleOutput{rank, 1, 0, false, bits - tensor + 1});
-        if (is_called_twice) evidence.add(ModuleOutput{rank, tensor, 0, false, bits + 5});
+        const auto add = [&](std::uint32_t of, ModuleOutput::Of how, std::uint64_t digest) {
+          ModuleOutput one;
+          one.rank = rank;
+          one.tensor = of;
+          one.of = how;
+          one.digest = digest;
+          evidence.add(one);
+        };
+        add(0, ModuleOutput::Of::forward, bits - tensor);
+        add(1, ModuleOutput::Of::forward, bits - tensor + 1);
+        if (is_called_twice) add(tensor, ModuleOutput::Of::forward, bits + 5);
         const bool is_wrong = is_other && rank == 1;
-        evidence.add(ModuleOutput{rank, tensor, 0, true, bits + (is_wrong ? 7 : 0)});
+        add(tensor, ModuleOutput::Of::recomputed, bits + (is_wrong ? 7 : 0));
       }
       engine.take(std::move(evidence));
       ++step_;
@@ -101,7 +109,7 @@ TEST(RecomputedSeries, MakeThoseOfTheForwardOfUse) {
   for (const SeriesId series : {1u, 2u, 3u}) {
     const auto one = parameters.output(series, state);
     ASSERT_TRUE(one && parameters.has_use(series)) << series;
-    EXPECT_EQ(one->is_recomputed, series == 2);
+    EXPECT_EQ(one->of == ModuleOutput::Of::recomputed, series == 2);
     EXPECT_EQ(tensor_text(parameters.tensors()[one->tensor]), "a output");
     EXPECT_EQ(one->digest, parameters.output(1, state)->digest);
   }

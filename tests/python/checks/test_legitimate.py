@@ -51,6 +51,10 @@ class Training:
     def stepped(self):
         return self.model.parameters()
 
+    def given(self):
+        """The optimizers that are watched."""
+        return self.optimizer
+
     def before(self, step):
         """The first thing in a step."""
 
@@ -61,7 +65,7 @@ class Training:
     def run(self, out, has_checks, flip_at=None, **how):
         if not how:
             how = {"checks": True} if has_checks else {"kinds": ["grads", "weights", "moments"]}
-        self.watched = trainmon.watch(self.model, self.optimizer, every=1, out=str(out), **how)
+        self.watched = trainmon.watch(self.model, self.given(), every=1, out=str(out), **how)
         with self.watched:
             for step in range(STEPS):
                 self.before(step)
@@ -347,6 +351,36 @@ class Lookahead(Training):
             torch._foreach_copy_(weights, self.slow)
 
 
+class LookaheadOfAHead(Lookahead):
+    """The weights that train are few: all others are frozen."""
+
+    def stepped(self):
+        self.model.tokens.requires_grad_(False)
+        self.model.body.requires_grad_(False)
+        return self.model.head.parameters()
+
+    def before(self, step):
+        weights = [p.detach() for p in self.model.head.parameters()]
+        if step % 5 == 0:
+            self.slow = [w.clone() for w in weights] if step == 0 else self.slow
+            torch._foreach_lerp_(self.slow, weights, 0.5)
+            torch._foreach_copy_(weights, self.slow)
+
+
+class TwoOptimizersShareALayer(Training):
+    """One has the whole model; the other takes steps of its own now and then."""
+
+    def given(self):
+        self.other = optim.SGD(self.model.head.parameters(), lr=1e-3)
+        return [self.optimizer, self.other]
+
+    def before(self, step):
+        for i in range(3 if step % 10 == 9 else 0):
+            self.other.zero_grad()
+            loss_of(self.model, 100 * step + i).backward()
+            self.other.step()
+
+
 class AnotherOptimizer(Training):
     """It steps the head from some step on, and watch() was not given it."""
 
@@ -426,7 +460,7 @@ class PutBack(Training):
         self.optimizer.step()
 
 
-LEGITIMATE = Training.__subclasses__()
+LEGITIMATE = [*Training.__subclasses__(), *Lookahead.__subclasses__()]
 
 
 @pytest.mark.parametrize("has_checks", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from trainmon.base.names import listed
 from trainmon.base.rows import NO_SERIES
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.hook import AfterAccumulation
@@ -46,10 +47,11 @@ class Registry:
     def _own(self) -> None:
         adapter = self.adapter
         owners: dict[int, int] = {}
-        shared = 0
+        shared: set[int] = set()
         for steps in adapter.steps:
             for tensor in self.stepped_by(steps.optimizer):
-                shared += owners.setdefault(id(tensor), steps.index) != steps.index
+                if owners.setdefault(id(tensor), steps.index) != steps.index:
+                    shared.add(id(tensor))
                 owners[id(tensor)] = steps.index
         self.are_shared = any(
             p.tensor.device.type == "cpu" and p.tensor.is_shared() for p in adapter.parameters
@@ -57,9 +59,6 @@ class Registry:
         if self.are_shared:
             why = "they are in shared memory, which other processes may write"
             adapter.coverage.not_covered("gap and update of weights", why)
-        if shared:
-            what = f"{shared} parameters in the steps of an optimizer"
-            adapter.coverage.not_covered(what, "a later optimizer of watch() has them, too")
         for parameter in adapter.parameters:
             parameter.stepped = adapter.wrappers[parameter.chunk].stepped(parameter)
             owner = owners.get(id(parameter.stepped), owners.get(id(parameter.tensor)))
@@ -67,6 +66,14 @@ class Registry:
             parameter.optimizer = adapter.clock.index if owner is None else owner
             parameter.selected = adapter.selection.parameter(parameter)
             parameter.label = adapter.selection.label(parameter)
+            parameter.stepped_beside |= not shared.isdisjoint(
+                (id(parameter.stepped), id(parameter.tensor))
+            )
+        if shared:
+            what = f"{len(shared)} parameters in the steps of an optimizer"
+            adapter.coverage.not_covered(what, "a later optimizer of watch() has them, too")
+            names = listed([p.name for p in adapter.parameters if p.stepped_beside])
+            adapter.coverage.not_covered(f"gap of {names}", "several optimizers step them")
         self.probe = next((p for p in adapter.parameters if p.owned), None)
 
     def stepped_by(self, optimizer) -> list[Tensor]:
@@ -224,7 +231,7 @@ class Registry:
             known = before.get((parameter.chunk, parameter.name))
             if known is not None:
                 again = again or known.tensor is not parameter.tensor
-                parameter.stepped_beside = known.stepped_beside
+                parameter.stepped_beside |= known.stepped_beside
                 if self._has_same_series(known, parameter):
                     parameter.series = known.series
             held = [named.get((parameter.chunk, n)) for n in (parameter.name, *parameter.aliases)]

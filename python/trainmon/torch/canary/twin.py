@@ -1,0 +1,106 @@
+# A twin of a model: its modules' classes and settings as they are now, and weights as they were.
+from __future__ import annotations
+
+import functools
+import types
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+
+MOST = 10_000  # items of a container that is looked into
+_CONTAINERS = list, tuple, dict, OrderedDict
+_HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
+
+
+class CannotTwin(Exception):
+    """Why a model has no twin."""
+
+
+def weights_of(root: nn.Module) -> dict[int, tuple[Tensor, nn.Parameter]]:
+    """By id: each parameter, and a copy of it as it is now."""
+    weights: dict[int, tuple] = {}
+    for module in root.modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise CannotTwin("a ScriptModule is in it")
+        if isinstance(module, nn.SyncBatchNorm):
+            raise CannotTwin("its forward calls collectives (SyncBatchNorm)")
+        for parameter in module._parameters.values():
+            if parameter is None or id(parameter) in weights:
+                continue
+            if type(parameter) is not nn.Parameter:
+                raise CannotTwin(f"a parameter is a {type(parameter).__name__}")
+            copy = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+            weights[id(parameter)] = parameter, copy
+    return weights
+
+
+class Twin:
+    """Modules that share the attributes of `root` and its children, as they are now. Parameters are those of
+    `weights`, and buffers are copies. What a forward assigns to a module stays here. Hooks are torch's own
+    alone. Nothing of the model is touched. CannotTwin: the model has other parameters."""
+
+    def __init__(self, root: nn.Module, weights: dict[int, tuple]):
+        self.weights = weights
+        self.copies: dict[int, object] = {}  # by id, of modules, parameters and buffers
+        modules = list(root.modules())
+        self.modules: list[tuple[nn.Module, nn.Module]] = []  # (of the model, of the twin)
+        for module in reversed(modules):  # children first
+            inner = _inside(module)
+            if inner is None:
+                self.copies[id(module)] = object.__new__(type(module))
+                self.modules.append((module, self.copies[id(module)]))
+            else:
+                self.copies[id(module)] = self.copies[id(inner)]
+            self._copy_tensors(module)
+        for module, copy in self.modules:
+            vars(copy).update({key: self._own(value) for key, value in vars(module).items()})
+            _leave_hooks_of_torch(copy)
+        self.root = self.copies[id(root)]
+
+    def _copy_tensors(self, module: nn.Module) -> None:
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                known, copy = self.weights.get(id(parameter), (None, None))
+                if known is not parameter:
+                    raise CannotTwin("its parameters were replaced")
+                self.copies[id(parameter)] = copy
+        for buffer in module._buffers.values():
+            if isinstance(buffer, Tensor) and id(buffer) not in self.copies:
+                self.copies[id(buffer)] = buffer.detach().clone()
+
+    def _own(self, value):
+        """What stands for an attribute, or for an item of a plain container, in the twin."""
+        if id(value) in self.copies:
+            return self.copies[id(value)]
+        if isinstance(value, types.MethodType) and id(value.__self__) in self.copies:
+            return types.MethodType(value.__func__, self.copies[id(value.__self__)])
+        if isinstance(value, functools.partial):
+            given = {key: self._own(one) for key, one in value.keywords.items()}
+            return functools.partial(self._own(value.func), *map(self._own, value.args), **given)
+        if type(value) not in _CONTAINERS or len(value) > MOST:
+            return value
+        if isinstance(value, dict):
+            return type(value)((key, self._own(one)) for key, one in value.items())
+        return type(value)(map(self._own, value))
+
+
+def _inside(module: nn.Module) -> nn.Module | None:
+    """What a module that compiles or reduces stands around."""
+    if isinstance(module, nn.parallel.DistributedDataParallel):
+        return module.module
+    return module._modules.get("_orig_mod")
+
+
+def _leave_hooks_of_torch(module: nn.Module) -> None:
+    """Those of others may do more than change what passes."""
+    attributes = vars(module)
+    attributes["_compiled_call_impl"] = None
+    for name in _HOOKS:
+        kept = [(key, hook) for key, hook in attributes[name].items() if _is_of_torch(hook)]
+        attributes[name] = OrderedDict(kept)
+
+
+def _is_of_torch(hook) -> bool:
+    place = getattr(hook, "__module__", None) or type(hook).__module__
+    return place.startswith("torch.")
