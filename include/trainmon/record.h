@@ -102,7 +102,8 @@ inline constexpr std::uint32_t kOverLimit = 1u
                                             << 6;   // its size or norm is beyond the alerts' limit
 inline constexpr std::uint32_t kSampled = 1u << 7;  // an estimate from some blocks (RowSample)
 // Of an activation, an input or a weight: infinities, and no NaN. A mask of attention looks so. Of
-// what the model or a module is given a NaN, too, which may stand for what is missing.
+// what the model or a module is given, and of a buffer, a NaN, too, which may stand for what is
+// missing. Of weights and buffers from their first row on.
 inline constexpr std::uint32_t kMasked = 1u << 8;
 // Of a weight before the step: the forward may have changed it, as nn.Embedding(max_norm=...) does,
 // or another optimizer, which is not watched.

@@ -346,7 +346,10 @@ void add_jumping_lines(std::optional<LeftHistory>& found, const OpenedRun& run,
   const auto is_near = [&](const LeftStep& one) {
     return std::abs(one.row.step - jumps->row.step) <= kJumpNear;
   };
-  if (found && !is_near(*found) && jumps->lines >= kMore * found->lines) {
+  // What the model is given comes before whatever follows.
+  const bool is_cause =
+      found && found->series.kind == kind::kInput && found->row.step < jumps->row.step;
+  if (found && !is_cause && !is_near(*found) && jumps->lines >= kMore * found->lines) {
     LeftStep before = std::move(static_cast<LeftStep&>(*found));
     std::vector<LeftStep> others = std::move(found->others);
     std::erase_if(others, is_near);

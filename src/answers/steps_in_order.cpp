@@ -258,29 +258,22 @@ void StepsInOrder::read(const RunStream& stream, const RunStream::Piece& piece,
 
 // What the model is given, or what a module returns.
 void StepsInOrder::add_of_module(Rank& rank, const ReadRow& row, const RowCheck* check) {
-  if (row.fate == Fate::skipped) return;
-  if (auto output = parameters_->output(row.series, row.state)) {
-    output->rank = row.rank;
-    output->accum = row.accum;
-    output->call = row.call;
-    output->seq = row.seq;
-    if (detect::StepEvidence* const evidence = open(rank, row)) evidence->add(*output);
-    return;
+  if (row.fate == Fate::skipped || !parameters_->is_of_module(row.series)) return;
+  if (detect::StepEvidence* const evidence = open(rank, row)) {
+    parameters_->add_of_module(*evidence, row.series, row.state, check,
+                               {row.rank, row.accum, row.call, row.seq});
   }
-  std::optional<detect::Input> one = parameters_->input(row.series, row.state, check);
-  if (!one) return;
-  one->rank = row.rank;
-  one->accum = row.accum;
-  one->call = row.call;
-  one->seq = row.seq;
-  if (detect::StepEvidence* const evidence = open(rank, row)) evidence->add(std::move(*one));
 }
 
 detect::StepEvidence* StepsInOrder::open(Rank& rank, const ReadRow& row) {
   const int start = start_of(row.rank, row.restart);
   const std::int64_t step = aligned(start, row.rank, run_->series[row.series].optimizer, row.step);
   rank.newest = std::max(rank.newest, step);
-  if (row.fate == Fate::unknown) rank.open = std::max(rank.open, step);
+  if (row.fate == Fate::unknown) {
+    rank.open = std::max(rank.open, step);
+  } else if (rank.open == step) {
+    rank.open = kBegin;  // an earlier attempt at the step was given up
+  }
   if (grows_ && step < std::max(next_step_, rank.complete)) is_disordered_ = true;
   if (step < next_step_) return nullptr;
   const auto [at, is_new] = steps_.try_emplace(step, Open{{start, step}, {}, {}});

@@ -94,6 +94,18 @@ TrendJump jump_at(const PlaceSums& moments, std::size_t at) {
   return one;
 }
 
+// Whether half of what the means differ by lies between a few rows on either side. What a training
+// learns in a while is no jump.
+bool is_at_once(std::span<const double> numbers, const TrendJump& one) {
+  constexpr std::size_t kBeside = 4;
+  constexpr double kLeastShare = 0.5;
+  double beside = 0.0;
+  for (std::size_t i = 0; i < kBeside; ++i) {
+    beside += (numbers[one.at + i] - numbers[one.at - 1 - i]) / static_cast<double>(kBeside);
+  }
+  return beside / (one.after - one.before) >= kLeastShare;
+}
+
 bool is_beyond(const TrendJump& one, double errors, double times, double times_of_means) {
   return one.errors >= errors && one.errors >= times * std::max(one.earlier, kLeastEarlierErrors) &&
          one.errors_of_means >=
@@ -131,7 +143,7 @@ std::vector<TrendJump> trend_jumps(std::span<const double> numbers) {
     if (!is_clearest) continue;
     for (std::size_t i = at - kJumpSide; i < at; ++i) one.before += numbers[i] / kJumpSide;
     for (std::size_t i = at; i < at + kJumpSide; ++i) one.after += numbers[i] / kJumpSide;
-    found.push_back(one);
+    if (is_at_once(numbers, one)) found.push_back(one);
   }
   return found;
 }

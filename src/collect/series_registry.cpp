@@ -78,12 +78,13 @@ std::optional<Range> checked_range(const Series& series) {
 
 SeriesRegistry::Masks SeriesRegistry::masks_of(const Series& series) {
   const std::string_view kind = series.kind;
+  if (kind == kind::kCanaryActv) return Masks::of_activation;
   if (kind == kind::kActv) {
     return series.element.starts_with("input") ? Masks::of_module_input : Masks::of_activation;
   }
   if (kind == kind::kInput) return Masks::of_input;
-  const bool is_weight = kind == kind::kParamOrigin || kind == kind::kParamUpdated ||
-                         kind == kind::kBuffer;  // as a mask of attention
+  if (kind == kind::kBuffer) return Masks::of_buffer;
+  const bool is_weight = kind == kind::kParamOrigin || kind == kind::kParamUpdated;
   return is_weight ? Masks::of_weight : Masks::none;
 }
 
@@ -168,8 +169,11 @@ std::uint32_t SeriesRegistry::mask_flags(SeriesId id, const RowState& state, std
   const bool is_input = known.masks == Masks::of_input;
   if (is_input && is_infinite && state.pos_infs == 0) return flag::kMasked;
   const bool is_of_module = known.masks == Masks::of_module_input;
-  const bool is_masked = is_input || is_of_module ? state.non_finite() : is_infinite;
-  const bool may_begin = is_masked && known.masks != Masks::of_weight;
+  // A NaN in a buffer may stand for what no forward has put in yet.
+  const bool is_of_buffer = known.masks == Masks::of_buffer;
+  const bool may_be_nan = is_input || is_of_module || is_of_buffer;
+  const bool is_masked = may_be_nan ? state.non_finite() : is_infinite;
+  const bool may_begin = is_masked && known.masks != Masks::of_weight && !is_of_buffer;
   std::int64_t from = known.masked_from.load(std::memory_order_relaxed);
   if (from == kNoRow || (from == kNever && may_begin)) {
     const bool is_meant = known.masks == Masks::of_activation || (is_of_module && is_infinite);

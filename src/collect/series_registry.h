@@ -40,8 +40,8 @@ class SeriesRegistry final : public SeriesTable {
   // range.
   std::optional<std::int64_t> check_from(SeriesId id, std::int64_t elements) const;
 
-  // The flags kMasked and kFirstMasked of a row of an activation, an input or a weight; 0 of any
-  // other kind. The second one in the window in which its rows begin to be so. Lock-free.
+  // The flags kMasked and kFirstMasked of a row of an activation, an input, a weight or a buffer; 0
+  // of any other kind. The second one in the window in which its rows begin to be so. Lock-free.
   std::uint32_t mask_flags(SeriesId id, const RowState& state, std::int64_t window);
 
   // The number of these sizes, lock-free when they are the full shape of the series or it had them
@@ -70,7 +70,14 @@ class SeriesRegistry final : public SeriesTable {
   // What may be no fault. It is infinities of an activation, and of a weight that has them from its
   // first row on. Of what the model or a module is given it is whatever is not finite: NaN may
   // stand for what is missing.
-  enum class Masks : std::uint8_t { none, of_activation, of_input, of_module_input, of_weight };
+  enum class Masks : std::uint8_t {
+    none,
+    of_activation,
+    of_input,
+    of_module_input,
+    of_weight,
+    of_buffer,
+  };
   static Masks masks_of(const Series& series);
   struct Entry {
     Series series;

@@ -17,8 +17,8 @@ namespace {
 constexpr double kRise = 1.87;
 // Values that no schedule changes in common use.
 const std::set<std::string> kFixed = {
-    "betas.0",   "betas.1",  "eps",      "amsgrad",      "centered",
-    "dampening", "maximize", "nesterov", "weight_decay", "decoupled_weight_decay"};
+    "betas.0",   "betas.1",  "eps",      "alpha",    "amsgrad",      "centered",
+    "dampening", "maximize", "momentum", "nesterov", "weight_decay", "decoupled_weight_decay"};
 
 bool is_watched(const std::string& name) {
   return name == "lr" || kFixed.contains(name);

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -198,10 +199,14 @@ void StepEvidence::sort() {
   for (const Observation& one : all_) {
     if (tensors_.empty() || tensors_.back() != one.tensor) tensors_.push_back(one.tensor);
   }
+  const auto is_of_last = [&](const Observation& one) {
+    return find(one.tensor, one.quantity, one.rank)->attempt == one.attempt;
+  };
+  std::ranges::remove_copy_if(earlier_, std::back_inserter(given_up_), is_of_last);
   std::erase_if(earlier_, [&](const Observation& one) {
     const Observation* const reduced = find(one.tensor, Quantity::grad_reduced, one.rank);
     const bool is_replica = reduced != nullptr && reduced->is_replicated;
-    return is_replica || find(one.tensor, one.quantity, one.rank)->attempt != one.attempt;
+    return is_replica || !is_of_last(one);
   });
 }
 
@@ -222,9 +227,21 @@ std::vector<const Observation*> StepEvidence::of(std::uint32_t tensor, Quantity 
   return found;
 }
 
-std::span<const Observation> StepEvidence::earlier(std::uint32_t tensor) const {
-  const auto found = std::ranges::equal_range(earlier_, tensor, {}, &Observation::tensor);
+namespace {
+
+std::span<const Observation> of_tensor(const std::vector<Observation>& all, std::uint32_t tensor) {
+  const auto found = std::ranges::equal_range(all, tensor, {}, &Observation::tensor);
   return {found.begin(), found.end()};
+}
+
+}  // namespace
+
+std::span<const Observation> StepEvidence::earlier(std::uint32_t tensor) const {
+  return of_tensor(earlier_, tensor);
+}
+
+std::span<const Observation> StepEvidence::given_up(std::uint32_t tensor) const {
+  return of_tensor(given_up_, tensor);
 }
 
 }  // namespace trainmon::detect

@@ -166,8 +166,10 @@ class StepEvidence {
   std::vector<const Observation*> of(std::uint32_t tensor, Quantity quantity) const;
   // Unreduced gradients of micro steps before that of find(), of its attempt, by rank.
   std::span<const Observation> earlier(std::uint32_t tensor) const;
+  // Unreduced gradients of attempts before the last one, by rank.
+  std::span<const Observation> given_up(std::uint32_t tensor) const;
   // Nothing needs them of a step that was checked.
-  void forget_earlier() { earlier_ = {}; }
+  void forget_earlier() { earlier_ = given_up_ = {}; }
   const std::vector<Observation>& all() const { return all_; }
   // After sort(): those that have an observation, ascending.
   const std::vector<std::uint32_t>& tensors() const { return tensors_; }
@@ -179,7 +181,7 @@ class StepEvidence {
 
  private:
   std::vector<Observation> all_;
-  std::vector<Observation> earlier_;
+  std::vector<Observation> earlier_, given_up_;
   std::vector<std::uint32_t> tensors_;
   std::vector<Input> inputs_;
   std::vector<ModuleOutput> outputs_;

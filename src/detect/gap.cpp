@@ -27,6 +27,17 @@ bool is_alike_on_ranks(const Window& window, std::uint32_t tensor) {
          are_replicas_of_one(now) && are_replicas_of_one(before);
 }
 
+// Whether this rank and another one hold the same now, and held others before: no damage does that.
+bool is_shared_now(const Window& window, const Observation& now, const Observation& left) {
+  const auto now_on = window.now.of(now.tensor, Quantity::weight_before);
+  return std::ranges::any_of(now_on, [&](const Observation* other) {
+    const Observation* const before =
+        window.before->find(now.tensor, Quantity::weight_after, other->rank);
+    return other->rank != now.rank && before != nullptr && are_comparable(*other, now) &&
+           are_comparable(*before, left) && are_equal(*other, now) && !are_equal(*before, left);
+  });
+}
+
 // What the next step finds of a weight that a step left; nullptr where they are not to be compared.
 const Observation* found_of(const Window& window, const Observation& after) {
   const Observation* const before =
@@ -260,6 +271,11 @@ std::string Gaps::reason(const Window& window, const Changed& one, const OfRank&
   }
   if (is_alike_on_ranks(window, one.after->tensor)) {
     return "; all ranks did the same to them, as a program does";
+  }
+  if (is_shared_now(window, *one.before, *one.after)) {
+    return "; ranks hold the same from here on, and held others before, as where a program "
+           "averages "
+           "over ranks";
   }
   if (is_clamped(one)) return "; none is beyond a limit any more, as where a program clamps them";
   if (one.after->count == 1.0) return "; it is one number, which a program may clamp";

@@ -1,6 +1,7 @@
 #include "detect/parameters.h"
 
 #include <charconv>
+#include <utility>
 
 #include "model/kinds.h"
 
@@ -154,6 +155,22 @@ std::optional<ModuleOutput> Parameters::output(SeriesId series, const RowState& 
   one.sum = row.sum;
   one.count = row.count;
   return one;
+}
+
+void Parameters::add_of_module(StepEvidence& step, SeriesId series, const RowState& state,
+                               const RowCheck* check, const Place& place) const {
+  const auto add = [&](auto&& one) {
+    one.rank = place.rank;
+    one.accum = place.accum;
+    one.call = place.call;
+    one.seq = place.seq;
+    step.add(std::forward<decltype(one)>(one));
+  };
+  if (auto output = this->output(series, state)) {
+    add(*std::move(output));
+  } else if (auto input = this->input(series, state, check)) {
+    add(*std::move(input));
+  }
 }
 
 }  // namespace trainmon::detect

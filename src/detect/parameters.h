@@ -28,9 +28,18 @@ class Parameters {
   // The same of what a module returns, where it was recomputed once, and of canaries; call and seq
   // are the caller's, too. nullopt for other kinds, and of rows that are estimates.
   std::optional<ModuleOutput> output(SeriesId series, const RowState& state) const;
+  // Adds one of these to a step, if it is any.
+  struct Place {
+    std::int32_t rank, accum, call;
+    std::uint64_t seq;
+  };
+  void add_of_module(StepEvidence& step, SeriesId series, const RowState& state,
+                     const RowCheck* check, const Place& place) const;
+  bool is_of_module(SeriesId series) const {
+    return uses_[series].input != Use::Input::none || uses_[series].output.has_value();
+  }
   bool has_use(SeriesId series) const {
-    const Use& use = uses_[series];
-    return use.quantity >= 0 || use.input != Use::Input::none || use.output.has_value();
+    return uses_[series].quantity >= 0 || is_of_module(series);
   }
 
  private:

@@ -20,6 +20,14 @@ constexpr const char* kClippedByValue =
     "the reduced gradient has the largest element that others have, too: it may be clipped by "
     "value";
 
+constexpr const char* kZeroed =
+    "the reduced gradient is zero on all ranks, and the unreduced ones are not: a program may have "
+    "set "
+    "it to zero";
+constexpr const char* kOfEarlier =
+    "the reduced gradient is the mean of those of other backwards than the last one alone, which a "
+    "program may have put aside";
+
 bool are_alike(const std::vector<Off>& off) {
   return std::ranges::all_of(
       off, [&](const Off& one) { return are_equal(*one.reduced, *off.front().reduced); });
@@ -55,6 +63,7 @@ struct Reductions::Failed {
   bool is_on_all = false;       // alike on all ranks
   std::int32_t missing = -1;    // the rank whose contribution it lacks
   bool has_own_factor = false;  // below 1: clipped by a limit of its own
+  bool is_of_earlier = false;   // the mean of another backward of the step
 };
 
 // `first` is the finding of the first rank.
@@ -73,6 +82,8 @@ Reductions::Failed Reductions::failed(const Window& window, const Reduction& one
   if (one.gathered) finding.ranks = one.gathered->holders;
   failed.is_on_all =
       one.gathered || (failed.off.size() == window.ranks.size() && are_alike(failed.off));
+  failed.is_of_earlier = std::ranges::all_of(
+      failed.off, [&](const Off& each) { return is_of_earlier(window, one, *each.reduced); });
   if (!failed.is_on_all) return failed;
   const Observation& reduced = *failed.off.front().reduced;
   failed.missing = missing_rank(window, one, reduced, scales);
@@ -129,14 +140,18 @@ void Reductions::report(std::vector<Failed>& all, Findings& found) {
     if (one->finding.certain) limits_[limit].push_back(one->finding);
   }
   if (limits_.size() > kMostLimits) limits_.clear();
+  const bool are_of_earlier = std::ranges::all_of(all, &Failed::is_of_earlier);
   for (Failed& one : all) {
     // One sum is nearly always a multiple of another one.
     const bool is_sum = one.reduction->evidence == Evidence::statistics;
     if (one.has_own_factor && is_sum) limits_.try_emplace(one.off.front().reduced->absmax);
-    if (one.has_own_factor || (is_clipped && is_by_value(one))) {
+    if (one.has_own_factor || are_of_earlier || (is_clipped && is_by_value(one))) {
       if (!said_.insert(one.reduction->tensor).second) continue;
       one.finding.certain = false;
-      one.finding.text = one.has_own_factor ? kClippedAlone : kClippedByValue;
+      one.finding.text = are_of_earlier                           ? kOfEarlier
+                         : one.off.front().reduced->absmax == 0.0 ? kZeroed
+                         : one.has_own_factor                     ? kClippedAlone
+                                                                  : kClippedByValue;
     }
     found.add(std::move(one.finding));
   }
@@ -184,6 +199,15 @@ void Reductions::check(const Window& window, const Group& group, Findings& found
       if (!finding) continue;
       off.push_back(nearest);
       if (!first || finding->certain) first = finding;
+    }
+    int& held = held_[one.tensor];
+    if (off.empty()) {
+      held = std::min(held + 1, kOften);
+    } else if (first && held < kOften) {  // a filter begins with a step in which it does nothing
+      first->certain = false;
+      for (const std::int32_t rank : window.ranks) {
+        window.held.doubt(Check::reduce, rank, one.tensor);
+      }
     }
     if (first) all_failed.push_back(failed(window, one, std::move(off), scales.front(), *first));
   }

@@ -72,6 +72,8 @@ class Reductions {
   void report(std::vector<Failed>& all, Findings& found);
   // Whether all gradients of a rank were multiplied by one number, and that may be meant.
   bool is_meant(const Window& window, const Group& group, std::int32_t rank, Findings& found);
+  static constexpr int kOften = 3;
+  std::map<std::uint32_t, int> held_;                   // steps, by tensor; up to kOften
   using Place = std::pair<std::int32_t, std::int32_t>;  // rank, optimizer
   std::map<Place, Seen> seen_;
   std::map<Place, Grown> grown_;

@@ -52,12 +52,11 @@ std::optional<Reduction> reduction_of(const Window& window, std::uint32_t tensor
 
 }  // namespace
 
-void take_mean(const Window& window, Reduction& one) {
-  const auto parts = window.now.of(one.tensor, Quantity::grad_unreduced);
-  std::vector<const Observation*> rows = parts;
-  if (one.adds_up) {
-    for (const Observation& earlier : window.now.earlier(one.tensor)) rows.push_back(&earlier);
-  }
+namespace {
+
+// Of these unreduced gradients.
+void take_mean_of(const Window& window, Reduction& one,
+                  const std::vector<const Observation*>& rows) {
   std::vector<const Observation*> all = window.now.of(one.tensor, Quantity::grad_reduced);
   if (one.gathered) all = {&one.gathered->whole};
   all.insert(all.end(), rows.begin(), rows.end());
@@ -66,13 +65,55 @@ void take_mean(const Window& window, Reduction& one) {
   const double micro_steps = static_cast<double>(rows.size()) / ranks;
   one.mean = {};
   for (const Observation* row : rows) one.mean.add(1.0 / ranks, row->linear(one.evidence));
-  const Observation& first = *parts.front();
+  const Observation& first = *rows.front();
   // Means of micro steps add up in the dtype of the reduced gradient.
-  const double unit = std::max(unit_roundoff(first.dtype),
-                               micro_steps > 1.0 ? unit_roundoff(one.gathered->whole.dtype) : 0.0);
+  const double unit =
+      std::max(unit_roundoff(first.dtype),
+               micro_steps > 1.0 && one.gathered ? unit_roundoff(one.gathered->whole.dtype) : 0.0);
   one.bound =
       (ranks + micro_steps + 1.0) * unit * one.mean.size + one.mean.stored +
       first.count * ranks * micro_steps * smallest_normal(first.dtype) * unit_roundoff(first.dtype);
+}
+
+}  // namespace
+
+void take_mean(const Window& window, Reduction& one) {
+  std::vector<const Observation*> rows = window.now.of(one.tensor, Quantity::grad_unreduced);
+  if (one.adds_up) {
+    for (const Observation& earlier : window.now.earlier(one.tensor)) rows.push_back(&earlier);
+  }
+  take_mean_of(window, one, rows);
+}
+
+bool is_of_earlier(const Window& window, const Reduction& one, const Observation& reduced) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<const Observation*>> of_backwards;
+  for (const Observation& row : window.now.given_up(one.tensor)) {
+    of_backwards[{row.attempt, row.accum}].push_back(&row);
+  }
+  if (of_backwards.empty()) return false;
+  std::vector<const Observation*> all = window.now.of(one.tensor, Quantity::grad_unreduced);
+  for (const Observation* last : window.now.of(one.tensor, Quantity::grad_unreduced)) {
+    const auto known = of_backwards.find({last->attempt, last->accum});
+    if (known != of_backwards.end()) known->second.push_back(last);
+  }
+  for (const Observation& row : window.now.given_up(one.tensor)) all.push_back(&row);
+  const auto explains = [&](const std::vector<const Observation*>& rows) {
+    if (rows.size() % window.ranks.size() != 0 ||
+        !std::ranges::all_of(rows, &Observation::is_finite)) {
+      return false;
+    }
+    Reduction earlier = one;
+    take_mean_of(window, earlier, rows);
+    if (off_by(reduced, earlier, {}).is_within()) return true;
+    // One sum is nearly always a multiple of another one, and so is one element.
+    constexpr double kFewElements = 8.0;
+    const Scale own = own_scale(reduced, earlier);
+    return earlier.evidence != Evidence::statistics && reduced.count >= kFewElements &&
+           is_clipping(own.factor) && off_by(reduced, earlier, own).is_within();
+  };
+  return explains(all) || std::ranges::any_of(of_backwards, [&](const auto& backward) {
+           return backward.second.size() == window.ranks.size() && explains(backward.second);
+         });
 }
 
 const Observation* Reduction::reduced(const Window& window, std::int32_t rank) const {

@@ -32,6 +32,9 @@ struct Reduction {
 };
 // Sets its evidence, mean and bound by what else it says.
 void take_mean(const Window& window, Reduction& one);
+// Whether a reduced gradient is the mean of those of a backward that seemed to be given up, or of
+// the sums of all backwards. It may be clipped. A loop may put gradients aside.
+bool is_of_earlier(const Window& window, const Reduction& one, const Observation& reduced);
 // Of one optimizer. Leaves out what has several micro steps whose way is not known.
 void settle_micro_steps(const Window& window, std::vector<Reduction>& all,
                         ReducedMicroSteps& known);

@@ -98,20 +98,9 @@ void StepChecks::check(Clock& clock, Open& window, const SeriesTable& series,
     std::optional<Observation> seen = parameters_.observe(
         one.row.key.series, one.row.state, one.row.key.flags, outcome.loss_scale, check);
     if (!seen) {
-      std::optional<Input> input = parameters_.input(one.row.key.series, one.row.state, check);
-      if (!input) {
-        if (auto output = parameters_.output(one.row.key.series, one.row.state)) {
-          output->rank = rank_;
-          output->accum = one.row.key.accum;
-          evidence.add(*output);
-        }
-        continue;
-      }
-      input->rank = rank_;
-      input->accum = one.row.key.accum;
-      input->call = one.row.key.call;
-      input->seq = one.row.key.seq;
-      evidence.add(std::move(*input));
+      const RowKey& key = one.row.key;
+      parameters_.add_of_module(evidence, key.series, one.row.state, check,
+                                {rank_, key.accum, key.call, key.seq});
       continue;
     }
     seen->rank = rank_;
@@ -122,8 +111,19 @@ void StepChecks::check(Clock& clock, Open& window, const SeriesTable& series,
   }
   clock.engine.take(std::move(evidence));
   for (const Finding& finding : clock.engine.take_findings()) {
-    if (finding.certain) alert(finding, window.rows, series, alerts);
+    if (finding.certain && !may_be_averaged(finding, window.rows, series))
+      alert(finding, window.rows, series, alerts);
   }
+}
+
+bool StepChecks::may_be_averaged(const Finding& finding, const std::vector<Measured>& rows,
+                                 const SeriesTable& series) const {
+  return !is_alone_ && finding.check == Check::gap &&
+         std::ranges::any_of(rows, [&](const Measured& one) {
+           const Series& of_row = series.at(one.row.key.series);
+           return of_row.kind == kind::kParamOrigin &&
+                  of_row.replication == Replication::independent;
+         });
 }
 
 void StepChecks::alert(const Finding& finding, const std::vector<Measured>& rows,

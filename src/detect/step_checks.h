@@ -28,9 +28,11 @@ class StepChecks final : public Rule {
   using KnowsFormula = std::function<bool(std::int32_t optimizer)>;
   // `knows` says, on the thread of look(), whether an optimizer is of a class whose formula checks
   // have. Rows of its steps say so, too.
+  // `is_alone`: there are no other ranks.
   explicit StepChecks(
-      std::int32_t rank, KnowsFormula knows = [](std::int32_t) { return false; })
-      : rank_(rank), knows_formula_(std::move(knows)) {}
+      std::int32_t rank, KnowsFormula knows = [](std::int32_t) { return false; },
+      bool is_alone = true)
+      : rank_(rank), knows_formula_(std::move(knows)), is_alone_(is_alone) {}
 
   std::string_view name() const override { return "step_checks"; }
   // An alert for each check that certainly failed, at first and whenever the number of steps in
@@ -66,11 +68,15 @@ class StepChecks final : public Rule {
   Open* open(std::int32_t optimizer, std::int64_t window, std::uint64_t number);
   void take(const RecordBatch& batch, const SeriesTable& series);
   void check(Clock& clock, Open& window, const SeriesTable& series, std::vector<Alert>& alerts);
+  // Where nothing says how ranks go together, a program may average weights over them.
+  bool may_be_averaged(const Finding& finding, const std::vector<Measured>& rows,
+                       const SeriesTable& series) const;
   void alert(const Finding& finding, const std::vector<Measured>& rows, const SeriesTable& series,
              std::vector<Alert>& alerts);
 
   const std::int32_t rank_;
   const KnowsFormula knows_formula_;
+  const bool is_alone_;
   Parameters parameters_;
   BatchNumbers numbers_;
   std::map<std::int32_t, Clock> clocks_;

@@ -44,7 +44,8 @@ Monitor::State::State(const Config& wanted, const Identity& who, MonitorParts pa
   rules.push_back(std::move(first));
   if (config.checks) {
     rules.push_back(std::make_unique<detect::StepChecks>(
-        who.rank, [this](std::int32_t optimizer) { return knows_formula(optimizer); }));
+        who.rank, [this](std::int32_t optimizer) { return knows_formula(optimizer); },
+        who.world_size == 1));
   }
   standing_rules = rules.size();
   for (auto& rule : alert_rules_of(config)) rules.push_back(std::move(rule));

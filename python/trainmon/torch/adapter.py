@@ -43,7 +43,11 @@ from trainmon.torch.steps.windows import Steps
 from trainmon.torch.training import DuringTraining
 from trainmon.torch.wrappers.choice import wrapper_of
 from trainmon.torch.wrappers.chunks import chunks_of, names_of
-from trainmon.torch.wrappers.contract import has_post_accumulate_hook, parameters_under
+from trainmon.torch.wrappers.contract import (
+    has_post_accumulate_hook,
+    may_reduce_in_hooks,
+    parameters_under,
+)
 from trainmon.torch.wrappers.dtensors import DTensors
 from trainmon.torch.wrappers.tree import Tree
 
@@ -127,6 +131,10 @@ class Adapter(DuringTraining):
         # Where nothing is reduced they have the values of grad_reduced. A loop may reduce by hand,
         # which checks look at.
         by_hand = self.config["checks"] and self._ranks().get("world_size", 1) > 1
+        if by_hand and not reduces and may_reduce_in_hooks(self.parameters):
+            kinds.discard("grad_unreduced")
+            why = "hooks of parameters come before ours, and may reduce gradients"
+            self.coverage.not_covered("grad_unreduced", why)
         if "grad_unreduced" not in asked and not reduces and not by_hand:
             kinds.discard("grad_unreduced")
         if "cc" in kinds and not torch.distributed.is_available():
@@ -213,7 +221,9 @@ class Adapter(DuringTraining):
         if "buffer" in self.kinds:
             self.buffers = Buffers(self, self._part("buffers"))
         if self.kinds & CANARIES:
-            self._install_canaries()
+            from trainmon.torch.canary.canary import install_canaries  # few ask for it
+
+            install_canaries(self, self._part("canary"))
         announce_edits(self)
         self._install_modules()
         if "cc" in self.kinds:
@@ -234,14 +244,6 @@ class Adapter(DuringTraining):
             self.in_flight.put_back_behind(self)
             self.in_flight.install()
         self.coverage.start()
-
-    def _install_canaries(self) -> None:
-        from trainmon.torch.canary.canary import Canary  # few ask for it
-
-        part = self._part("canary")
-        self.canaries = self.canaries or [Canary(self, i) for i in range(len(self.roots))]
-        for canary in self.canaries:
-            canary.install(part, self.handles)
 
     def detach(self) -> None:
         """Takes them off again; those in a graph still alive, and those that compiled code has in it, do

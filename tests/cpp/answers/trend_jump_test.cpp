@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <random>
@@ -89,6 +90,16 @@ TEST(TrendJumps, ADriftAloneIsNone) {
     for (const double slope : {0.0, 0.01, -0.05}) {
       EXPECT_TRUE(trend_jumps(drifting(600, 600, 0.0, slope, seed)).empty()) << seed;
     }
+  }
+}
+
+TEST(TrendJumps, WhatGrowsForTwentyStepsIsNone) {
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    auto numbers = drifting(400, 400, 0.0, 0.0, seed);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      numbers[i] += 1.0 * std::clamp((static_cast<double>(i) - 200.0) / 20.0, 0.0, 1.0);
+    }
+    EXPECT_TRUE(trend_jumps(numbers).empty()) << seed;
   }
 }
 

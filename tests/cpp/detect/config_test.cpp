@@ -71,6 +71,25 @@ TEST_F(DeclaredOfRanks, AnotherRateOnOneRankIsTheVerdictWhereWeightsDiffer) {
   EXPECT_EQ(engine.findings().all()[*verdict].check, Check::config);
 }
 
+TEST_F(DeclaredOfRanks, AMomentumThatChangesLaterIsANotice) {
+  for (int i = 0; i < 20; ++i) {
+    for (const std::int32_t rank : {0, 1, 2}) declare(rank, "momentum", i < 12 ? 0.75 : 0.5);
+    step({5, 5, 5});
+  }
+  ASSERT_EQ(found().size(), 1U);
+  EXPECT_EQ(found().front().step, 12);
+  EXPECT_EQ(found().front().text, "momentum of group 0 changed from 0.75 to 0.5");
+  EXPECT_FALSE(found().front().certain);
+}
+
+TEST_F(DeclaredOfRanks, AMomentumOfAScheduleIsNone) {
+  for (int i = 0; i < 20; ++i) {
+    for (const std::int32_t rank : {0, 1, 2}) declare(rank, "momentum", 0.9 - 0.01 * i);
+    step({5, 5, 5});
+  }
+  EXPECT_TRUE(found().empty());
+}
+
 TEST_F(DeclaredOfRanks, WeightsThatStayEqualMakeItANotice) {
   for (const std::int32_t rank : {0, 1, 2}) declare(rank, "weight_decay", 0.5);
   declare(2, "weight_decay", 0.0);

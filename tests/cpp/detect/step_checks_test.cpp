@@ -79,6 +79,16 @@ TEST_F(StepChecksTest, AWeightThatChangedBetweenTwoStepsIsAnAlertOnceTheStepIsWh
   EXPECT_TRUE(stop().empty());
 }
 
+// Of ranks that nothing relates a program may average weights, which `diagnose` can see.
+TEST_F(StepChecksTest, WhereThereAreOtherRanksSuchAWeightIsLeftToThoseWhoReadAll) {
+  const auto knows_none = [](std::int32_t) { return false; };
+  StepChecks of_several(3, knows_none, false);
+  std::vector<Alert> alerts;
+  for (int i = 0; i < 5; ++i) of_several.look(step(i, i + 1), table_, alerts);
+  for (int i = 7; i < 9; ++i) of_several.look(step(i, i + 1), table_, alerts);
+  EXPECT_TRUE(alerts.empty());
+}
+
 TEST_F(StepChecksTest, TheLastStepIsCheckedAtTheStop) {
   train(5);
   EXPECT_TRUE(look(step(7, 8)).empty());

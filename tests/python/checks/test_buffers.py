@@ -197,6 +197,17 @@ def test_a_nan_in_a_buffer_is_the_first_bad_row(tmp_path):
     assert verdict["tensors"] == ["body.1.running_var"]
 
 
+def test_a_nan_that_is_there_from_the_start_stands_for_what_no_forward_has_put_in(tmp_path):
+    model = Model()
+    model.register_buffer("memory", torch.full((8, 4), torch.nan))
+
+    def before(step):
+        model.memory[step % 6] = 1.0
+
+    found = run(tmp_path, model, before)
+    assert found["verdict"] is None and found["findings"] == []
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_of_ranks_the_one_whose_table_changes_is_named(tmp_path, ranks):
     launch.run("buffers_run.py", tmp_path, BEGIN, STEPS, ranks=ranks)

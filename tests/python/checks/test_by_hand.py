@@ -59,6 +59,15 @@ def test_what_ranks_rightly_do_is_no_verdict(name, runs):
     assert len(said) <= 1, said
 
 
+def test_hooks_that_may_reduce_leave_no_unreduced_gradient_and_it_is_said(tmp_path):
+    launch.run("by_hand_run.py", tmp_path, "reduced_in_hooks", ranks=2)
+    answer = trainmon.diagnose(str(tmp_path / "reduced_in_hooks"))
+    assert answer["findings"] == [] and "reduce" not in answer["checked"]
+    assert "grad_unreduced" not in set(trainmon.read(str(tmp_path / "reduced_in_hooks")).kind)
+    said = [one["why"] for one in answer["not_checked"] if "grad_unreduced" in one["why"]]
+    assert any("hooks of parameters come before ours" in why for why in said), answer["not_checked"]
+
+
 def test_of_three_ranks_the_one_that_leaves_out_is_named(tmp_path):
     launch.run("by_hand_run.py", tmp_path, "leaves_out", ranks=3)
     (one,) = trainmon.diagnose(str(tmp_path / "leaves_out"))["findings"]

@@ -119,6 +119,18 @@ class RateOfARank(Training):
             self.optimizer.param_groups[0]["lr"] *= 0.9
 
 
+class ReducedInHooks(Training):
+    """Where gradients have accumulated: these come before those of trainmon."""
+
+    def make(self):
+        super().make()
+        for parameter in self.model.parameters():
+            parameter.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))
+
+    def reduce_one(self, step, name, parameter):
+        parameter.grad /= self.ranks
+
+
 class Clipped(Training):
     def reduce(self, step):
         super().reduce(step)
@@ -304,6 +316,7 @@ TRAININGS = {
     "reduced_in_turn": ReducedInTurn, "own": Own, "one_seed": OneSeed, "one_seed_rate": OneSeed,
     "one_seed_head": OneSeedAndAHead, "own_head": OwnHead, "experts": Experts, "server": Server, "gan": Gan,
     "tensor_parallel": TensorParallel, "tensor_parallel_seeds": TensorParallel,
+    "reduced_in_hooks": ReducedInHooks,
 }  # fmt: skip
 
 

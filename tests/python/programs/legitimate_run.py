@@ -100,6 +100,8 @@ def train(name: str, out: Path) -> None:
         model.bank = nn.Parameter(torch.zeros(4), requires_grad=False)
     if name == "head_beside_fsdp2":
         wrapped = fully_shard(model[1]) and model
+    elif name == "averages_a_part":  # as of federated learning with heads of their own
+        wrapped = model
     else:
         alone = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
         group = {"process_group": alone} if name == "groups_of_one" else {}
@@ -121,6 +123,13 @@ def train(name: str, out: Path) -> None:
         if name == "replaced_weight_on_all" and step == BEGIN:
             with torch.no_grad():
                 model[1].weight.mul_(0.5)
+        if name == "compressed_from_10" and step == 10:
+            wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        if name == "averages_a_part" and step % 5 == 4:
+            with torch.no_grad():
+                for parameter in model[1].parameters():
+                    dist.all_reduce(parameter.data)
+                    parameter.div_(2)
         if name.startswith("smaller_groups") and step == 10:
             wrapped = DistributedDataParallel(model, process_group=alone)
         if same and step == 10:  # batches of its own from here on
@@ -128,9 +137,25 @@ def train(name: str, out: Path) -> None:
             if name == "groups_of_one":
                 optimizer.param_groups[0]["lr"] *= 1 + dist.get_rank()
         optimizer.zero_grad()
+        totals = None
+        for i in range(2 if name == "adds_up_beside" and step >= 10 else 0):
+            given = torch.randint(10 * i, 30, (4, 5), generator=random)
+            wrapped(given).square().mean().backward()
+            own = [parameter.grad.clone() for parameter in model.parameters()]
+            totals = own if totals is None else torch._foreach_add(totals, own)
+            optimizer.zero_grad()
         batch = torch.randint(30, (8, 5), generator=random)
         scores = wrapped(batch).flatten(0, 1)
         nn.functional.cross_entropy(scores, (3 * batch + 1).flatten() % 30).backward()
+        for parameter, total in zip(model.parameters(), totals or ()):
+            parameter.grad.add_(total)
+        if name == "looks_at_another_gradient" and step % 5 == 4:
+            kept = [parameter.grad.clone() for parameter in model.parameters()]
+            optimizer.zero_grad()
+            with wrapped.no_sync():
+                wrapped(batch[:4] // 2).square().mean().backward()
+            for parameter, gradient in zip(model.parameters(), kept, strict=True):
+                parameter.grad.copy_(gradient)
         if step >= 10:
             clip(name, list(model.parameters()))
         if name == "bank_of_a_rank" and step >= 5:

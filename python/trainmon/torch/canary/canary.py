@@ -76,7 +76,6 @@ class Canary:
         return self.adapter.roots[self.chunk]
 
     def install(self, part, handles) -> None:
-        """Also again: it goes on."""
         self.part = part
         wrapper = self.adapter.wrappers[self.chunk]
         if self.is_over:
@@ -235,6 +234,13 @@ class OnOutput:
     def __call__(self, module, args, output):
         if current_task() == IDLE:  # not where activation checkpointing calls it again
             self.canary.read_output(self.name, output, self.place)
+
+
+def install_canaries(adapter, part) -> None:
+    """One of each model chunk. Also again: they go on."""
+    adapter.canaries = adapter.canaries or [Canary(adapter, i) for i in range(len(adapter.roots))]
+    for canary in adapter.canaries:
+        canary.install(part, adapter.handles)
 
 
 class BeforeForward(Hook):

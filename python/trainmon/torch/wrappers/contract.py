@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from trainmon.torch.hooks.hook import Hook
 from trainmon.torch.wrappers import module_names
 
 # Kinds of gradients that differ between the ranks that will reduce them.
@@ -323,6 +324,12 @@ def rounded_in_reduction(reduced_in: torch.dtype | None, dtype: torch.dtype) -> 
     """Whether gradients of this dtype are reduced in one that does not have all their numbers: what
     comes of it is not their mean."""
     return reduced_in is not None and torch.promote_types(reduced_in, dtype) != reduced_in
+
+
+def may_reduce_in_hooks(parameters: list[Parameter]) -> bool:
+    """Whether hooks of a program run where gradients have accumulated."""
+    tables = (getattr(p.tensor, "_post_accumulate_grad_hooks", None) for p in parameters)
+    return any(not isinstance(hook, Hook) for hooks in tables if hooks for hook in hooks.values())
 
 
 def has_post_accumulate_hook() -> bool:
