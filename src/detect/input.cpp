@@ -237,12 +237,13 @@ void Inputs::end_run(Stream& stream, std::int32_t rank, Report& report) {
 }
 
 void Inputs::check_ranks(std::int64_t step, const std::vector<InputCall>& calls, Report& report) {
-  // Ranks that are given parts of one batch: by place in the step, then by what they are given.
+  // Ranks that are given parts of one batch, or that nothing relates: by place in the step, then by
+  // what they are given. Of the latter some have one batch for all from the start, and mean it.
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::uint64_t>,
            std::vector<const InputCall*>>
       equal;
   for (const InputCall& call : calls) {
-    if (!call.bits || !call.is_of_whole_batch) continue;
+    if (!call.bits || !(call.is_of_whole_batch || call.is_unrelated)) continue;
     equal[{call.chunk, call.call, call.accum, *call.bits}].push_back(&call);
   }
   for (const auto& [place, same] : equal) {
@@ -252,7 +253,7 @@ void Inputs::check_ranks(std::int64_t step, const std::vector<InputCall>& calls,
     for (const InputCall* call : same) {
       Shared& rank = shared_[place_of(*call)];
       const auto notice = [&](std::int64_t since, const std::vector<std::int32_t>& of) {
-        if (!std::exchange(rank.is_noticed, true)) {
+        if (call->is_of_whole_batch && !std::exchange(rank.is_noticed, true)) {
           report.add(since, of, false, "ranks are given the same batch");
         }
       };
@@ -260,7 +261,7 @@ void Inputs::check_ranks(std::int64_t step, const std::vector<InputCall>& calls,
         if (rank.run.length++ == 0) rank.run = {1, step, rank.alone >= kNew};
         if (!rank.run.follows_new && rank.run.length == kNew) notice(rank.run.step, ranks);
         if (rank.run.follows_new && rank.run.length == kCertain) {
-          report.add(rank.run.step, ranks, true,
+          report.add(rank.run.step, ranks, call->is_of_whole_batch,
                      "ranks that had batches of their own are given the same batch, call by call");
         }
         continue;

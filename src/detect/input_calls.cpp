@@ -63,7 +63,8 @@ std::vector<InputCall> calls_of(const std::vector<Input>& rows) {
                        .accum = one->accum,
                        .call = one->call,
                        .seq = one->seq,
-                       .is_of_whole_batch = one->is_of_whole_batch});
+                       .is_of_whole_batch = one->is_of_whole_batch,
+                       .is_unrelated = one->is_unrelated});
       is_known = true;
     }
     InputCall& call = calls.back();

@@ -28,6 +28,7 @@ struct Input {
   std::uint64_t seq = 0;
   std::string element;                            // of the arguments: "input.0"
   bool is_of_whole_batch = false;                 // ranks are given parts of one batch
+  bool is_unrelated = false;                      // nothing says how those of ranks relate
   bool is_part_of_call = false;                   // the call is given more than has rows
   bool is_finite = true;                          // but for -Inf, which masks are made of
   std::optional<std::uint64_t> fingerprint = {};  // of its bits
@@ -46,6 +47,7 @@ struct InputCall {
   std::int32_t forwards = 0;  // the most that a micro step of its step, rank and chunk has
   std::uint64_t seq = 0;      // of its first row
   bool is_of_whole_batch = false;
+  bool is_unrelated = false;
   // Of all its tensors and the names of their arguments; nullopt where one has no fingerprint, or
   // where it is given more.
   std::optional<std::uint64_t> bits = {};

@@ -40,6 +40,7 @@ void Parameters::add(const Series& series) {
     use.chunk = series.chunk;
     use.element = series.element;
     use.is_replicated = series.replication != Replication::disjoint;
+    use.is_independent = series.replication == Replication::independent;
     use.dtype = series.dtype;
     return;
   }
@@ -126,6 +127,7 @@ std::optional<Input> Parameters::input(SeriesId series, const RowState& state,
   one.chunk = use.chunk;
   one.element = use.element;
   one.is_of_whole_batch = !use.is_replicated;
+  one.is_unrelated = use.is_independent;
   if (use.input == Use::Input::entropy) {
     one.entropy = state.sum;
     return one;

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trainmon.base.names import listed
-from trainmon.torch.adapter import Adapter
+from trainmon.torch.adapter import CANARIES, Adapter
 from trainmon.torch.expected_rows import features_rows, parameter_rows
 from trainmon.torch.features.choice import KINDS as FEATURES
 from trainmon.torch.modules.buffers import tensors_of
@@ -74,6 +74,8 @@ class Expectation:
             )
         if unknown:
             self.not_estimated.append(f"{listed(unknown)}: shapes do not tell it")
+        if adapter.kinds & CANARIES:
+            self.not_estimated.append("canaries: each takes a forward and a backward")
         self._time()
 
     def _of(self, kind: str) -> Expected:

@@ -14,11 +14,16 @@ def rows_per_step(adapter) -> int:
         rows += len(tensors_of(adapter))
     if per_module := 2 * len({"actv", "actv_grad"} & adapter.kinds):
         rows += len(adapter.selected_modules()) * per_module * micro
-    if "canary_actv" in adapter.kinds:
-        rows += len(adapter.selected_modules())
+    rows += canary_rows(adapter) // adapter.config["canary_every"]
+    return rows + sum(features_rows(adapter).values())
+
+
+def canary_rows(adapter) -> int:
+    """Of one canary."""
+    rows = len(adapter.selected_modules()) if "canary_actv" in adapter.kinds else 0
     if "canary_grad" in adapter.kinds:
         rows += sum(p.selected and p.tensor.requires_grad for p in adapter.parameters)
-    return rows + sum(features_rows(adapter).values())
+    return rows
 
 
 def parameter_rows(adapter) -> list[tuple[str, list, int]]:

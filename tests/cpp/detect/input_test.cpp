@@ -26,7 +26,8 @@ class InputRows : public ::testing::Test {
       one.accum = accum;
       one.seq = ++seq_;
       one.element = "input." + std::to_string(i);
-      one.is_of_whole_batch = is_of_whole_batch;
+      one.is_of_whole_batch = is_of_whole_batch && !are_unrelated;
+      one.is_unrelated = are_unrelated;
       one.fingerprint = batch[i];
       given_.push_back(one);
     }
@@ -55,6 +56,7 @@ class InputRows : public ::testing::Test {
   std::vector<Tensor> tensors;
   Engine engine;
   std::int32_t restart = 0;
+  bool are_unrelated = false;  // ranks
   std::uint64_t seq_ = 0;
   std::int64_t step_ = 0;
 
@@ -380,6 +382,22 @@ TEST_F(InputsOfTwo, RanksThatBeginToHaveOneBatchAreCertain) {
   EXPECT_EQ(found()[0].step, 15);
   EXPECT_EQ(found()[0].ranks, (std::vector<std::int32_t>{0, 1}));
   EXPECT_TRUE(found()[0].certain);
+}
+
+TEST_F(InputsOfTwo, RanksThatNothingRelatesAreNoticedWhereTheyBeginToAndNotFromTheStart) {
+  are_unrelated = true;
+  for (const std::uint64_t from : {0U, 15U}) {
+    for (std::uint64_t i = 0; i < 30; ++i) {
+      give(0, {100 * from + i});
+      give(1, {100 * from + i + (i < from ? 10'000 : 0)});
+      end_step();
+    }
+    ASSERT_EQ(found().size(), from == 0 ? 0U : 1U);
+    ++restart;
+  }
+  EXPECT_EQ(found()[0].step, 30 + 15);
+  EXPECT_EQ(found()[0].ranks, (std::vector<std::int32_t>{0, 1}));
+  EXPECT_FALSE(found()[0].certain);
 }
 
 TEST_F(InputsOfTwo, OneRankThatRepeatsBatchesEquallyOftenDoesNotExcuseTheOther) {

@@ -59,8 +59,11 @@ def test_what_ranks_rightly_do_is_no_verdict(name, runs):
     assert len(said) <= 1, said
 
 
-def test_hooks_that_may_reduce_leave_no_unreduced_gradient_and_it_is_said(tmp_path):
-    launch.run("by_hand_run.py", tmp_path, "reduced_in_hooks", ranks=2)
+def test_shared_batches_are_noticed_and_hooks_that_may_reduce_leave_no_unreduced_gradient(tmp_path):
+    launch.run("by_hand_run.py", tmp_path, "reduced_in_hooks", "shares_batches", ranks=2)
+    (shared,) = trainmon.diagnose(str(tmp_path / "shares_batches"))["findings"]
+    assert (shared["check"], shared["step"], shared["ranks"]) == ("input", BEGIN, [0, 1])
+    assert not shared["certain"]
     answer = trainmon.diagnose(str(tmp_path / "reduced_in_hooks"))
     assert answer["findings"] == [] and "reduce" not in answer["checked"]
     assert "grad_unreduced" not in set(trainmon.read(str(tmp_path / "reduced_in_hooks")).kind)

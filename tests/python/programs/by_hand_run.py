@@ -131,6 +131,15 @@ class ReducedInHooks(Training):
         parameter.grad /= self.ranks
 
 
+class SharesBatches(Training):
+    """Rank 1 begins to read what rank 0 does."""
+
+    def batch(self, step):
+        if step == BEGIN:
+            self.random.manual_seed(99)
+        return super().batch(step)
+
+
 class Clipped(Training):
     def reduce(self, step):
         super().reduce(step)
@@ -316,7 +325,7 @@ TRAININGS = {
     "reduced_in_turn": ReducedInTurn, "own": Own, "one_seed": OneSeed, "one_seed_rate": OneSeed,
     "one_seed_head": OneSeedAndAHead, "own_head": OwnHead, "experts": Experts, "server": Server, "gan": Gan,
     "tensor_parallel": TensorParallel, "tensor_parallel_seeds": TensorParallel,
-    "reduced_in_hooks": ReducedInHooks,
+    "reduced_in_hooks": ReducedInHooks, "shares_batches": SharesBatches,
 }  # fmt: skip
 
 

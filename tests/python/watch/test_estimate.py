@@ -321,6 +321,12 @@ def test_a_batch_of_a_wrong_shape_is_one_sentence():
     assert records == [] and not log.disabled
 
 
+def test_canaries_are_rows_and_their_time_is_not_estimated():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
+    found = trainmon.estimate(model, inputs=torch.ones(2, 4), kinds=["actv", "canary"])
+    assert found.not_estimated == ("canaries: each takes a forward and a backward",)
+
+
 def test_what_cannot_be_estimated_is_said():
     class Decides(nn.Module):
         def __init__(self):
