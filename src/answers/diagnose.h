@@ -108,6 +108,9 @@ std::vector<std::size_t> first_alike(const Diagnosis& diagnosis);
 std::string also_text(const std::vector<std::int64_t>& steps);
 // "check gap, certain, by fingerprints"; nothing of evidence that is not a choice.
 std::string check_text(const detect::Finding& finding);
+// Whether a finding is of something that was the same bit for bit. Lines that left their histories
+// may have other reasons.
+bool tells_more_than_lines(const Diagnosis& diagnosis);
 // The command that shows the rows of the verdict, or else of what was noticed first. Notices behind
 // the first two steps come before those in them. Without any, it shows the most unusual rows.
 std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path& run);

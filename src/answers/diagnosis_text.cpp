@@ -95,15 +95,27 @@ std::string grown(const RunRows& run) {
   return is_long ? " --steps " + std::to_string(kYoung) + ":" : "";
 }
 
+// Of what was the same bit for bit, and is not any more; end() for none.
+auto changed_bits(const std::vector<Finding>& all) {
+  return std::ranges::find_if(all, [](const Finding& one) {
+    return one.check == detect::Check::canary || one.check == detect::Check::recompute;
+  });
+}
+
 // What holds from the first steps on is mostly meant: of notices, what began later tells more.
 const Finding& finding_to_look_at(const Diagnosis& diagnosis) {
   const auto& all = diagnosis.findings;
   if (diagnosis.verdict) return all[*diagnosis.verdict];
+  if (const auto changed = changed_bits(all); changed != all.end()) return *changed;
   const auto later = std::ranges::find_if(all, [](const Finding& one) { return one.step > 1; });
   return later != all.end() ? *later : all.front();
 }
 
 }  // namespace
+
+bool tells_more_than_lines(const Diagnosis& diagnosis) {
+  return changed_bits(diagnosis.findings) != diagnosis.findings.end();
+}
 
 std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path& run) {
   std::string command = "trainmon show " + shell_word(run.native());
@@ -120,6 +132,10 @@ std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path
     if (!name.empty()) command += " --name " + shell_word(name);
   }
   if (first.check == detect::Check::config) command += " --declared";
+  if (first.check == detect::Check::canary) {
+    command +=
+        first.stage == detect::Stage::forward ? " --kind canary_actv" : " --kind canary_grad";
+  }
   // Of a rank that makes no step: others have such rows.
   if (first.check == detect::Check::update && first.tensors.empty()) command += " --kind update";
   const bool is_input = first.check == detect::Check::input;

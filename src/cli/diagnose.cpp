@@ -158,9 +158,10 @@ void print_text(const Diagnosis& diagnosis, const std::string& run, const Contex
   }
   print_not_checked(diagnosis, run);
   if (context.quiet) return;
+  const bool is_by_line = diagnosis.left_history && !tells_more_than_lines(diagnosis);
   std::cerr << "next: "
-            << (diagnosis.left_history ? next_command(*diagnosis.left_history, run)
-                                       : next_command(diagnosis, run))
+            << (is_by_line ? next_command(*diagnosis.left_history, run)
+                           : next_command(diagnosis, run))
             << "\n";
 }
 

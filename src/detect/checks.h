@@ -57,12 +57,18 @@ class Updates {
 class ZeroGradients {
  public:
   void check(const Window& window, Findings& found);
+  // When no step comes any more: those that stay zero, as of an expert that no token chooses again.
+  void end(Findings& found) const;
 
  private:
   struct Seen {
     int non_zero = 0;  // in a row
     int zero = 0;      // in a row, after those
     std::int64_t since = 0;
+    std::int32_t restart = 0;  // of `since`
+    int ever = 0;              // steps that had another one
+    int longest = 0;           // of rows of zeros before
+    bool is_said = false;      // of `zero`
   };
   std::map<std::pair<std::int32_t, std::uint32_t>, Seen> seen_;  // rank, tensor
 };

@@ -87,6 +87,7 @@ Findings Engine::findings_at_end() const {
   Findings all = findings_;
   ended_gradients_.end(tensors_, all);
   backwards_.end(all);
+  zero_.end(all);
   all.join_ranks();
   return all;
 }

@@ -71,6 +71,38 @@ TEST(Engine, GradientsThatBecomeZeroAreToldWithoutCertainty) {
   EXPECT_TRUE(is_told);
 }
 
+// As of an expert that tokens choose now and then, and from step 60 on no more.
+std::vector<Finding> of_expert(std::int64_t steps) {
+  const std::vector<Tensor> tensors = {{"expert", 0, 0}, {"router", 0, 0}};
+  Engine engine(tensors, {0});
+  for (std::int64_t step = 0; step < steps; ++step) {
+    StepEvidence evidence(0, step);
+    for (std::uint32_t tensor = 0; tensor < 2; ++tensor) {
+      Observation one;
+      one.tensor = tensor;
+      one.quantity = Quantity::grad_reduced;
+      one.count = 10.0;
+      const bool is_zero = tensor == 0 && (step % 6 > 2 || step >= 60);
+      one.absmax = one.sum_sq = is_zero ? 0.0 : 1.0;
+      one.digest = static_cast<std::uint64_t>(step);
+      evidence.add(one);
+    }
+    engine.take(std::move(evidence));
+  }
+  return engine.findings_at_end().all();
+}
+
+TEST(Engine, AGradientThatStaysZeroToTheEndIsToldWhereItNeverDidForSoLong) {
+  EXPECT_TRUE(of_expert(60 + 44).empty());
+  const std::vector<Finding> found = of_expert(60 + 45);  // three before, as at other times
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].check, Check::zero);
+  EXPECT_EQ(found[0].step, 57);
+  EXPECT_EQ(found[0].tensors, std::vector<std::uint32_t>{0});
+  EXPECT_FALSE(found[0].certain);
+  EXPECT_EQ(found[0].text, "the gradient is zero from here on, and never was for so long before");
+}
+
 TEST(Engine, RatesMayFollowSchedulesAndMayNotJump) {
   const auto found = [](const std::vector<double>& rates) {
     Training<float> training(12, 1, {40}, Formula::sgd);

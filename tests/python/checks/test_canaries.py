@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import types
 
 import numpy
 import pytest
@@ -304,6 +305,32 @@ def test_it_goes_on_where_hooks_are_put_on_again(tmp_path):
     monitor.stop()
     none, _ = of_canary(tmp_path)
     assert not none
+
+
+def test_a_forward_that_a_function_stands_for_reaches_the_twin_alone(tmp_path):
+    """Also one that closes over the method of the module: its buffers stay as they are."""
+
+    def prepare(model):
+        for module in (model.batch_norm, model.blocks[0], model):
+            own = module.forward
+            module.forward = (lambda run: lambda *args: run(*args))(own)
+
+    assert equal(train(None, prepare=prepare), train(str(tmp_path), prepare=prepare))
+    none, found = of_canary(tmp_path)
+    assert not none and found["checked"]["canary"] > 100
+
+
+def test_a_forward_that_holds_the_model_elsewhere_ends_it(tmp_path):
+    held = types.SimpleNamespace()
+
+    def prepare(model):
+        held.module = model.batch_norm
+        model.batch_norm.forward = lambda x: nn.BatchNorm1d.forward(held.module, x)
+
+    assert equal(train(None, prepare=prepare), train(str(tmp_path), prepare=prepare))
+    found = trainmon.diagnose(str(tmp_path))
+    said = [one["why"] for one in found["not_checked"] if one["check"] == "canary"]
+    assert said == ["the model: its forward also reaches the model itself"]
 
 
 def test_hooks_of_the_user_are_not_called_for_it(tmp_path):

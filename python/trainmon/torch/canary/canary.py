@@ -24,21 +24,11 @@ from trainmon.torch.measuring.ops import dtype_name
 from trainmon.torch.modules.elements import of_output
 from trainmon.torch.wrappers.plain import Plain
 
-SETTLED = (
-    4  # windows of a start before the twin takes its weights: lazy ones are there, and few are 0
-)
+# Windows of a start before the twin takes its weights. Lazy ones are there then, and few are 0.
+SETTLED = 4
 _CONSTANTS = (
-    int,
-    float,
-    complex,
-    bool,
-    str,
-    bytes,
-    type(None),
-    torch.dtype,
-    torch.device,
-    torch.Size,
-)
+    int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
+)  # fmt: skip
 
 
 class NoCollectives(TorchDispatchMode):
@@ -66,7 +56,7 @@ class Canary:
         self.adapter, self.chunk = adapter, chunk
         self.inputs = self.weights = self.states = None
         self.first = self.last = None  # windows: of the first forward, and of the newest canary
-        self.gives_gradients = True
+        self.gives_gradients, self.had_gradients = True, False
         self.series: dict[tuple, int] = {}
         self.calls: dict[str, int] = {}  # of modules, in the canary under way
         self.is_over = False
@@ -97,8 +87,9 @@ class Canary:
         window = self.adapter.clock.window
         if self.first is None:
             self.first = window
-        every = self.adapter.config["canary_every"]
-        return window != self.last and window >= self.first + SETTLED and window % every == 0
+        if self.last is None:
+            return window >= self.first + SETTLED
+        return window >= self.last + self.adapter.config["canary_every"]
 
     def forward_begins(self, args: tuple, kwargs: dict) -> None:
         place = self.adapter.clock.frame or self.adapter.open_frame()
@@ -122,15 +113,17 @@ class Canary:
         self.states = RandomStates(sorted(devices, key=str), list(self.root.modules()))
 
     def _run(self, place) -> None:
-        twin = Twin(self.root, self.weights)
+        twin, kinds = Twin(self.root, self.weights), self.adapter.kinds
         self.calls.clear()
-        for name, module in self._watched(twin):
+        for name, module in self._watched(twin) if "canary_actv" in kinds else ():
             module.register_forward_hook(OnOutput(self, name, place))
         args, kwargs = _pytree.tree_map(_copied, self.inputs)
         with random_as(self.states), self._alone():
             output = twin.root(*args, **kwargs)
-            if self.gives_gradients:
+            if self.gives_gradients and "canary_grad" in kinds:
                 self._read_gradients(output, place)
+        if twin.put_back():
+            self.end("its forward also reaches the model itself")
 
     def _watched(self, twin: Twin) -> list[tuple]:
         """(name, module of the twin) of those whose activations would be recorded."""
@@ -152,6 +145,8 @@ class Canary:
             torch.set_autocast_cache_enabled(False)
             stack.enter_context(torch.enable_grad())
             if "torch._dynamo" in sys.modules:
+                if not hasattr(torch.compiler, "set_stance"):
+                    raise CannotTwin("code is compiled, which this torch cannot run as written")
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 stack.enter_context(NoCollectives())
@@ -180,9 +175,9 @@ class Canary:
         except Exception as error:
             pass_on(error)
             return self._without_gradients(f"{type(error).__name__}: {error}")
-        if not self.series.get("gradients") and not _are_finite(gradients):
+        if not self.had_gradients and not _are_finite(gradients):
             return self._without_gradients("they are not finite")
-        self.series["gradients"] = True
+        self.had_gradients = True
         for (parameter, _), gradient in zip(pairs, gradients, strict=True):
             if gradient is not None:
                 self._row("canary_grad", parameter.name, "", gradient, place, 0)

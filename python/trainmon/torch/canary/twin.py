@@ -44,6 +44,7 @@ class Twin:
         self.weights = weights
         self.copies: dict[int, object] = {}  # by id, of modules, parameters and buffers
         modules = list(root.modules())
+        self.before: list[tuple[Tensor, int, Tensor]] = []  # buffers, their versions, and values
         self.modules: list[tuple[nn.Module, nn.Module]] = []  # (of the model, of the twin)
         for module in reversed(modules):  # children first
             inner = _inside(module)
@@ -68,6 +69,17 @@ class Twin:
         for buffer in module._buffers.values():
             if isinstance(buffer, Tensor) and id(buffer) not in self.copies:
                 self.copies[id(buffer)] = buffer.detach().clone()
+                self.before.append((buffer, buffer._version, buffer.detach().clone()))
+
+    @torch.no_grad()
+    def put_back(self) -> bool:
+        """Whether buffers of the model changed, which its forward then holds in a way that is not seen here.
+        They are as before after it."""
+        if all(buffer._version == version for buffer, version, _ in self.before):
+            return False
+        for buffer, _, value in self.before:  # not each kernel counts what it changes
+            buffer.copy_(value)
+        return True
 
     def _own(self, value):
         """What stands for an attribute, or for an item of a plain container, in the twin."""
@@ -78,11 +90,38 @@ class Twin:
         if isinstance(value, functools.partial):
             given = {key: self._own(one) for key, one in value.keywords.items()}
             return functools.partial(self._own(value.func), *map(self._own, value.args), **given)
+        if isinstance(value, types.FunctionType) and value.__closure__:
+            return self._closed_over_twin(value)
         if type(value) not in _CONTAINERS or len(value) > MOST:
             return value
         if isinstance(value, dict):
             return type(value)((key, self._own(one)) for key, one in value.items())
         return type(value)(map(self._own, value))
+
+    def _closed_over_twin(self, function: types.FunctionType):
+        """The same function, with modules of the twin where it has those of the model."""
+        self.copies[id(function)] = function  # one that holds itself
+        held = [_content(cell) for cell in function.__closure__]
+        own = [self._own(one) for one in held]
+        if all(a is b for a, b in zip(held, own, strict=True)):
+            return function
+        copy = types.FunctionType(
+            function.__code__,
+            function.__globals__,
+            function.__name__,
+            function.__defaults__,
+            tuple(types.CellType(one) for one in own),
+        )
+        copy.__kwdefaults__ = function.__kwdefaults__
+        self.copies[id(function)] = copy
+        return copy
+
+
+def _content(cell: types.CellType):
+    try:
+        return cell.cell_contents
+    except ValueError:  # there is none yet
+        return None
 
 
 def _inside(module: nn.Module) -> nn.Module | None:
