@@ -273,9 +273,8 @@ std::string Gaps::reason(const Window& window, const Changed& one, const OfRank&
     return "; all ranks did the same to them, as a program does";
   }
   if (is_shared_now(window, *one.before, *one.after)) {
-    return "; ranks hold the same from here on, and held others before, as where a program "
-           "averages "
-           "over ranks";
+    return "; ranks hold the same from here on, and not before, as where a program averages over "
+           "them";
   }
   if (is_clamped(one)) return "; none is beyond a limit any more, as where a program clamps them";
   if (one.after->count == 1.0) return "; it is one number, which a program may clamp";

@@ -249,6 +249,7 @@ def test_what_is_compiled_runs_as_it_was_written(tmp_path):
     def prepare(model):
         model.blocks[0].compile(backend="aot_eager")
         model.blocks[1] = torch.compile(model.blocks[1], backend="aot_eager")
+        model.also = torch.compile(model.embed, backend="aot_eager")  # it comes before
 
     assert equal(train(None, prepare=prepare)[:2], train(str(tmp_path), prepare=prepare)[:2])
     none, found = of_canary(tmp_path)

@@ -118,12 +118,14 @@ class Canary:
         for name, module in self._watched(twin) if "canary_actv" in kinds else ():
             module.register_forward_hook(OnOutput(self, name, place))
         args, kwargs = _pytree.tree_map(_copied, self.inputs)
-        with random_as(self.states), self._alone():
-            output = twin.root(*args, **kwargs)
-            if self.gives_gradients and "canary_grad" in kinds:
-                self._read_gradients(output, place)
-        if twin.put_back():
-            self.end("its forward also reaches the model itself")
+        try:
+            with random_as(self.states), self._alone():
+                output = twin.root(*args, **kwargs)
+                if self.gives_gradients and "canary_grad" in kinds:
+                    self._read_gradients(output, place)
+        finally:
+            if twin.put_back():
+                self.end("its forward also reaches the model itself")
 
     def _watched(self, twin: Twin) -> list[tuple]:
         """(name, module of the twin) of those whose activations would be recorded."""

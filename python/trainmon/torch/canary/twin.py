@@ -46,14 +46,13 @@ class Twin:
         modules = list(root.modules())
         self.before: list[tuple[Tensor, int, Tensor]] = []  # buffers, their versions, and values
         self.modules: list[tuple[nn.Module, nn.Module]] = []  # (of the model, of the twin)
-        for module in reversed(modules):  # children first
-            inner = _inside(module)
-            if inner is None:
+        for module in modules:
+            if _inside(module) is module:
                 self.copies[id(module)] = object.__new__(type(module))
                 self.modules.append((module, self.copies[id(module)]))
-            else:
-                self.copies[id(module)] = self.copies[id(inner)]
-            self._copy_tensors(module)
+                self._copy_tensors(module)
+        for module in modules:
+            self.copies[id(module)] = self.copies[id(_inside(module))]
         for module, copy in self.modules:
             vars(copy).update({key: self._own(value) for key, value in vars(module).items()})
             _leave_hooks_of_torch(copy)
@@ -124,11 +123,13 @@ def _content(cell: types.CellType):
         return None
 
 
-def _inside(module: nn.Module) -> nn.Module | None:
-    """What a module that compiles or reduces stands around."""
-    if isinstance(module, nn.parallel.DistributedDataParallel):
-        return module.module
-    return module._modules.get("_orig_mod")
+def _inside(module: nn.Module) -> nn.Module:
+    """Itself, or what it compiles or reduces."""
+    while True:
+        key = "module" if isinstance(module, nn.parallel.DistributedDataParallel) else "_orig_mod"
+        if module._modules.get(key) is None:
+            return module
+        module = module._modules[key]
 
 
 def _leave_hooks_of_torch(module: nn.Module) -> None:
