@@ -22,8 +22,7 @@ constexpr const char* kClippedByValue =
 
 constexpr const char* kZeroed =
     "the reduced gradient is zero on all ranks, and the unreduced ones are not: a program may have "
-    "set "
-    "it to zero";
+    "set it to zero";
 constexpr const char* kOfEarlier =
     "the reduced gradient is the mean of those of other backwards than the last one alone, which a "
     "program may have put aside";

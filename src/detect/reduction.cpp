@@ -50,10 +50,6 @@ std::optional<Reduction> reduction_of(const Window& window, std::uint32_t tensor
   return one;
 }
 
-}  // namespace
-
-namespace {
-
 // Of these unreduced gradients.
 void take_mean_of(const Window& window, Reduction& one,
                   const std::vector<const Observation*>& rows) {

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from trainmon import _core
 from trainmon.base.parts import Part
 from trainmon.torch.adapter import Adapter
+from trainmon.torch.hooks.hook import leave_hooks_of_torch
 from trainmon.torch.measuring.late_values import Late
 from trainmon.torch.modules.activations import Activations
 from trainmon.torch.modules.elements import of_inputs, of_output
@@ -28,7 +29,6 @@ from trainmon.torch.wrappers.module_names import innermost
 from trainmon.torch.wrappers.plain import Plain
 
 KINDS = frozenset(("actv", "actv_grad"))
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _OF_IDS = (torch.int64, torch.int32, torch.int16)
 # Beside what is rehearsed, so that the core only gives numbers to series.
 _QUIET = {"sinks": [], "every": 1, "start_step": 0, "stop_step": None, "budget": None, "ranks": [],
@@ -166,7 +166,7 @@ def _clean(model: nn.Module) -> None:
     """Hooks of anybody but torch go, as they may change more than this copy. Compiled modules become
     what they were."""
     for module in list(model.modules()):
-        vars(module).pop("_compiled_call_impl", None)
+        leave_hooks_of_torch(module)
         for key, child in module._modules.items():
             seen = {id(child)}
             while isinstance(inner := getattr(child, "_orig_mod", None), nn.Module):
@@ -174,11 +174,6 @@ def _clean(model: nn.Module) -> None:
                     break
                 seen.add(id(inner))
                 child = module._modules[key] = inner
-        for hooks in (getattr(module, name) for name in _HOOKS):
-            for key, hook in list(hooks.items()):
-                place = getattr(hook, "__module__", None) or type(hook).__module__
-                if not place.startswith("torch."):
-                    del hooks[key]
 
 
 @contextlib.contextmanager

@@ -344,7 +344,7 @@ class Lookahead(Training):
     noticed = {"gap"}
 
     def before(self, step):
-        weights = [p.detach() for p in self.model.parameters()]
+        weights = [p.detach() for p in self.model.parameters() if p.requires_grad]
         if step % 5 == 0:
             self.slow = [w.clone() for w in weights] if step == 0 else self.slow
             torch._foreach_lerp_(self.slow, weights, 0.5)
@@ -358,13 +358,6 @@ class LookaheadOfAHead(Lookahead):
         self.model.tokens.requires_grad_(False)
         self.model.body.requires_grad_(False)
         return self.model.head.parameters()
-
-    def before(self, step):
-        weights = [p.detach() for p in self.model.head.parameters()]
-        if step % 5 == 0:
-            self.slow = [w.clone() for w in weights] if step == 0 else self.slow
-            torch._foreach_lerp_(self.slow, weights, 0.5)
-            torch._foreach_copy_(weights, self.slow)
 
 
 class TwoOptimizersShareALayer(Training):

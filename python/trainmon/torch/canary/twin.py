@@ -8,9 +8,10 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
+from trainmon.torch.hooks.hook import leave_hooks_of_torch
+
 MOST = 10_000  # items of a container that is looked into
 _CONTAINERS = list, tuple, dict, OrderedDict
-_HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
 
 
 class CannotTwin(Exception):
@@ -55,7 +56,7 @@ class Twin:
             self.copies[id(module)] = self.copies[id(_inside(module))]
         for module, copy in self.modules:
             vars(copy).update({key: self._own(value) for key, value in vars(module).items()})
-            _leave_hooks_of_torch(copy)
+            leave_hooks_of_torch(copy)
         self.root = self.copies[id(root)]
 
     def _copy_tensors(self, module: nn.Module) -> None:
@@ -130,17 +131,3 @@ def _inside(module: nn.Module) -> nn.Module:
         if module._modules.get(key) is None:
             return module
         module = module._modules[key]
-
-
-def _leave_hooks_of_torch(module: nn.Module) -> None:
-    """Those of others may do more than change what passes."""
-    attributes = vars(module)
-    attributes["_compiled_call_impl"] = None
-    for name in _HOOKS:
-        kept = [(key, hook) for key, hook in attributes[name].items() if _is_of_torch(hook)]
-        attributes[name] = OrderedDict(kept)
-
-
-def _is_of_torch(hook) -> bool:
-    place = getattr(hook, "__module__", None) or type(hook).__module__
-    return place.startswith("torch.")

@@ -7,6 +7,7 @@ import itertools
 import sys
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
 
@@ -19,6 +20,23 @@ _KEPT = (
     ("_forward_pre_hooks", ("_forward_pre_hooks_with_kwargs",)),
     ("_load_state_dict_post_hooks", ()),
 )
+
+_OF_CALLS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
+
+
+def leave_hooks_of_torch(module) -> None:
+    """Of a copy of a module, which is not compiled after it: hooks of others may do more than change what
+    passes."""
+    attributes = vars(module)
+    attributes.pop("_compiled_call_impl", None)
+    for name in _OF_CALLS:
+        kept = [(key, hook) for key, hook in attributes[name].items() if _is_of_torch(hook)]
+        attributes[name] = OrderedDict(kept)
+
+
+def _is_of_torch(hook) -> bool:
+    place = getattr(hook, "__module__", None) or type(hook).__module__
+    return place.startswith("torch.")
 
 
 class Hook:

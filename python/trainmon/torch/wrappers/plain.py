@@ -30,7 +30,7 @@ class Plain(Wrapper):
         self.ranks = _ranks()
         self.of_one_rank: set[int] = set()  # ids of what no DDP reduces
         self.comm_hooks, self.are_same = hooks_of(ddps)
-        self.hooks_met = sum(len(getattr(ddp, "_comm_hooks", ())) for ddp in ddps)
+        self.hooks_met = self._count_hooks()
         # Of its process groups those that have not all ranks: nothing says how groups relate.
         sizes = {torch.distributed.get_world_size(ddp.process_group) for ddp in ddps}
         self.groups = sorted(sizes - {self.ranks})
@@ -69,7 +69,7 @@ class Plain(Wrapper):
         return "init_process_group" if self.ranks == 1 and _ranks() > 1 else ""
 
     def is_put_anew(self):
-        hooks = sum(len(getattr(ddp, "_comm_hooks", ())) for ddp in self.met)
+        hooks = self._count_hooks()
         if hooks != self.hooks_met:
             self.hooks_met = hooks
             return True
@@ -78,6 +78,10 @@ class Plain(Wrapper):
             return False
         self.met.add(ddp)
         return True
+
+    def _count_hooks(self) -> int:
+        """Communication hooks of the DDPs that were met."""
+        return sum(len(getattr(ddp, "_comm_hooks", ())) for ddp in self.met)
 
     def are_uneven(self):
         configs = (getattr(ddp, "_join_config", None) for ddp in self.met)
