@@ -35,8 +35,20 @@ class Parted {
 // one of all where no group is larger than the others together. By `evidence` of the finding.
 void name_odd_ranks(const std::vector<const Observation*>& ranks, Finding& finding);
 // Ranks that hold the same tensor hold the same elements. Said where it begins. Where no majority
-// tells the rank, it is the one whose weights changed between two steps.
-void check_replicas(const Window& window, Findings& found);
+// tells the rank, it is the one whose weights changed between two steps. Weights that a step left
+// different, and that are the same before the next one, may have been sent behind the step.
+class Replicas {
+ public:
+  void check(const Window& window, Findings& found);
+
+ private:
+  void check(const Window& window, const Observation& first,
+             const std::vector<const Observation*>& ranks, Findings& found);
+  void doubt_sent(const Window& window, Findings& found);
+
+  std::vector<Finding> left_;  // weights that the step before left different
+  bool are_sent_ = false;      // behind a step, some time before: said once
+};
 // exp_avg = beta1 exp_avg + (1 - beta1) gradient, over sums or sketches.
 void check_exp_avg(const Window& window, Findings& found);
 // exp_avg_sq = beta2 exp_avg_sq + (1 - beta2) gradient^2, over sums.

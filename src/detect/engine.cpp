@@ -67,7 +67,7 @@ void Engine::take(StepEvidence&& evidence) {
   unmoved_.check(window, findings_);
   untrained_.check(window, findings_);
   if (looks_by_hand_) by_hand_.check(window, findings_);
-  if (!are_parted) check_replicas(window, findings_);
+  if (!are_parted) replicas_.check(window, findings_);
   buffers_.check(window, findings_);
   zero_.check(window, findings_);
   gradient_norms_.check(window, findings_);
@@ -120,6 +120,7 @@ void Engine::forget_start(const StepEvidence& first) {
   unmoved_ = {};
   untrained_ = {};
   by_hand_ = {};
+  replicas_ = {};
   backwards_ = {};
   stale_gradients_ = {};
   gradient_ranges_ = {};

@@ -150,6 +150,7 @@ class Engine {
   UnmovedWeights unmoved_;
   Untrained untrained_;
   ReducedByHand by_hand_;
+  Replicas replicas_;
   bool looks_by_hand_ = true;
   Buffers buffers_;
   GradientNorms gradient_norms_;

@@ -23,6 +23,7 @@ bool Reductions::is_no_clipping(Seen& seen, const Scaled& now) {
     return false;
   }
   const double error = now.error + before.error;
+  if (before.factor > kUnscaled) seen.backwards = before.backwards;
   if (before.factor > kUnscaled || before.norm == 0.0 || error > kKnown * now.factor) return false;
   const auto is_norm = [&](double norm) { return std::abs(now.norm - norm) <= kOtherNorm * norm; };
   const auto was_norm = [&](double norm) {
@@ -32,6 +33,7 @@ bool Reductions::is_no_clipping(Seen& seen, const Scaled& now) {
     if (is_norm(before.norm)) seen.limit = now.norm;
     seen.is_free |= !is_norm(before.norm) && !is_norm(seen.limit) && !was_norm(seen.limit);
     seen.alike = 0;
+    seen.backwards = before.backwards;
     seen.has_held = true;
     return false;
   }
@@ -96,6 +98,10 @@ bool Reductions::is_meant(const Window& window, const Group& group, std::int32_t
   return true;
 }
 
+bool Reductions::is_of_backwards(const Scaled& one) {
+  return std::abs(one.factor * one.backwards - 1.0) <= one.error * one.backwards;
+}
+
 void Reductions::check_factors(const Window& window, const std::vector<Scaled>& factors,
                                const Group& group, Findings& found) {
   std::map<std::string, Finding> scaled;  // by text
@@ -114,6 +120,10 @@ void Reductions::check_factors(const Window& window, const std::vector<Scaled>& 
     one.step = seen.since;
     one.certain = seen.held_before && !grown_[place].is_meant;
     one.text = text;
+    if (seen.backwards != factors[r].backwards && is_of_backwards(factors[r])) {
+      one.certain = false;
+      one.text += "; as many backwards add up since then, and a program may divide by their number";
+    }
     one.evidence = group.all.front().evidence;
   }
   for (auto& [text, one] : scaled) found.add(std::move(one));

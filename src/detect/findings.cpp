@@ -147,8 +147,8 @@ void Findings::join_ranks_of(const Step& step) {
 
 void Findings::doubt(const Finding& finding, std::int32_t rank, std::string text) {
   const auto known = std::ranges::find_if(all_, [&](const Finding& one) {
-    return one.certain && one.restart == finding.restart && one.step == finding.step &&
-           one.check == finding.check && one.text == finding.text &&
+    return one.certain == finding.certain && one.restart == finding.restart &&
+           one.step == finding.step && one.check == finding.check && one.text == finding.text &&
            std::ranges::binary_search(one.ranks, rank);
   });
   if (known == all_.end()) return;

@@ -83,8 +83,8 @@ class Findings {
   void add(Finding&& finding);
   // After a step: findings of one step that differ in their ranks alone become one.
   void join_ranks();
-  // Of one rank, that this finding is not certain after all: what came later explains it, of all
-  // its tensors. `text` is what it says instead.
+  // Of one rank, that this finding, as it was added, is not certain after all: what came later
+  // explains it, of all its tensors. `text` is what it says instead.
   void doubt(const Finding& finding, std::int32_t rank, std::string text);
   // A finding of an earlier step is certain after all.
   void confirm(const Finding& finding);

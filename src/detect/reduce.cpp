@@ -205,20 +205,27 @@ void Reductions::check(const Window& window, const Group& group, Findings& found
     } else if (first && held < kOften) {  // a filter begins with a step in which it does nothing
       first->certain = false;
       for (const std::int32_t rank : window.ranks) {
-        window.held.doubt(Check::reduce, rank, one.tensor);
+        window.held.doubt(Check::reduce, rank,
+                          Held::place(Check::reduce, one.tensor, Quantity::grad_reduced));
       }
     }
     if (first) all_failed.push_back(failed(window, one, std::move(off), scales.front(), *first));
   }
   name_holders(all_failed);
   report(all_failed, found);
+  std::int32_t last = 0;  // micro step
+  for (const Reduction& one : group.all) {
+    const auto rows = window.now.of(one.tensor, Quantity::grad_unreduced);
+    for (const Observation* row : rows) last = std::max(last, row->accum);
+  }
+  const double backwards = last + 1.0;
   std::vector<Scaled> factors;
   for (std::size_t r = 0; r < window.ranks.size(); ++r) {
     const auto [of, by, squares] = explained[r];
     const Scale& scale = scales[r][1];
     const bool is_known = of > 1 && 2 * by > of;
-    factors.push_back(
-        {scale.factor, scale.error, is_known ? std::sqrt(squares) : 0.0, window.now.step});
+    factors.push_back({scale.factor, scale.error, is_known ? std::sqrt(squares) : 0.0,
+                       window.now.step, backwards});
   }
   check_factors(window, factors, group, found);
 }

@@ -38,6 +38,7 @@ class Reductions {
     double error = 0.0;
     double norm = 0.0;  // of all reduced gradients; 0: the factor is not that of most
     std::int64_t step = 0;
+    double backwards = 1.0;  // whose gradients are added up
   };
   struct Seen {
     Scaled last;
@@ -46,7 +47,8 @@ class Reductions {
     bool has_held = false;  // a step that was not scaled, or by another factor
     bool held_before = false;
     bool is_said = false;
-    double limit = 0.0;  // the norm that two factors left; 0: none so far
+    double limit = 0.0;      // the norm that two factors left; 0: none so far
+    double backwards = 0.0;  // of the last step that had another factor
     // Two factors left two norms, and none of these is the limit: the training scales as it likes.
     bool is_free = false;
   };
@@ -63,6 +65,8 @@ class Reductions {
   // Whether that has gone on for a while, and it is time to say so.
   static bool is_no_clipping(Seen& seen, const Scaled& now);
   void check(const Window& window, const Group& group, Findings& found);
+  // Whether the factor makes a mean of what backwards add up to.
+  static bool is_of_backwards(const Scaled& one);
   // `factors` by place of the rank in the window.
   void check_factors(const Window& window, const std::vector<Scaled>& factors, const Group& group,
                      Findings& found);

@@ -78,7 +78,7 @@ ResumedMoments::Apart ResumedMoments::apart(const Window& window, std::int32_t r
     if (!is_of_same_part(*before, now) || gradient->count != now.count) continue;
     if (window.has_edit(*weight, now) || !is_same_class(window, now)) continue;
     const Check check = check_of(now.quantity);
-    if (!earlier_->held.has_held(check, rank, now.tensor * kQuantities)) continue;
+    if (!earlier_->held.has_held(check, rank, Held::place(check, now))) continue;
     const MomentRows moment{&now, before, gradient, weight};
     const auto far = distance_of_moment(window, moment);
     if (!far) continue;
@@ -163,7 +163,8 @@ void ResumedMoments::confirm(const Window& window, Findings& found) {
     if (one.restart != window.now.restart || one.step + 1 != window.now.step) continue;
     const std::int32_t rank = one.ranks.front();
     std::erase_if(open.failed, [&](const auto& failed) {
-      return !window.held.has_held(failed.second, rank, failed.first * kQuantities);
+      const auto place = Held::place(failed.second, failed.first, Quantity::exp_avg);
+      return !window.held.has_held(failed.second, rank, place);
     });
     if (open.failed.empty()) continue;
     one.check = open.failed.front().second;

@@ -89,7 +89,7 @@ void ResumedWeights::begin(const StepEvidence& left, const Held& held, const Gap
   earlier.step = left.step;
   for (const Observation& one : left.all()) {
     if (one.quantity != Quantity::weight_after || one.forward_changes) continue;
-    const bool stays = held.has_held(Check::gap, one.rank, one.tensor * kQuantities) &&
+    const bool stays = held.has_held(Check::gap, one.rank, Held::place(Check::gap, one)) &&
                        !gaps.has_reason(one.rank, one.tensor);
     if (stays) earlier.left.push_back(one);
   }

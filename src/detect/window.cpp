@@ -176,10 +176,7 @@ std::vector<std::uint32_t> Window::reduced_of(std::int32_t rank, std::int32_t op
 std::optional<Finding> Window::result(Check check, Stage stage, const Observation& one,
                                       bool holds) const {
   bool certain = true;
-  // Of replicas each quantity has a history of its own.
-  const auto quantity = check == Check::replicas ? static_cast<std::uint32_t>(one.quantity) : 0;
-  const std::uint32_t place = one.tensor * kQuantities + quantity;
-  if (!held.fails(check, one.rank, place, holds, certain)) return std::nullopt;
+  if (!held.fails(check, one.rank, Held::place(check, one), holds, certain)) return std::nullopt;
   Finding failed = finding(check, stage, one.rank, {one.tensor});
   failed.certain = certain;
   return failed;
@@ -190,7 +187,7 @@ std::optional<Finding> Window::result_of_formula(Check check, Stage stage, const
   std::optional<Finding> failed = result(check, stage, one, holds);
   if (failed && !has_known_formula(one)) {
     failed->certain = false;
-    held.doubt(check, one.rank, one.tensor * kQuantities);
+    held.doubt(check, one.rank, Held::place(check, one));
   }
   return failed;
 }

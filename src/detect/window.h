@@ -70,6 +70,14 @@ using LoggedNorms = std::map<std::int32_t, LoggedNorm>;
 // meant: a hook, another formula. It is said once, and not as certain.
 class Held {
  public:
+  // What is checked of a tensor has one history. Of replicas each quantity has one.
+  static std::uint32_t place(Check check, std::uint32_t tensor, Quantity quantity) {
+    const auto own = check == Check::replicas ? static_cast<std::uint32_t>(quantity) : 0;
+    return tensor * kQuantities + own;
+  }
+  static std::uint32_t place(Check check, const Observation& one) {
+    return place(check, one.tensor, one.quantity);
+  }
   // To be told of every result. True: a failure is a finding; `certain` says of which kind.
   bool fails(Check check, std::int32_t rank, std::uint32_t place, bool holds, bool& certain);
   bool has_held(Check check, std::int32_t rank, std::uint32_t place) const {

@@ -80,6 +80,42 @@ TEST(Engine, OneFactorOfAllGradientsInEachStepIsNoClipping) {
   }
 }
 
+// Whoever accumulates more from a step on may divide by hand. What accumulated all along does not.
+TEST(Engine, AFactorThatBeginsWithAsManyBackwardsIsNoVerdict) {
+  for (const bool is_ramp : {true, false}) {
+    Training<float> training(31, 2, {20, 90, 300, 7}, Formula::adam);
+    training.has_checks = true;
+    training.before_step = [&] { training.micro_steps = is_ramp && training.steps() < 6 ? 1 : 4; };
+    training.after_backward = [&] {
+      if (training.steps() >= 6) multiply(training, 0.25F);
+    };
+    for (int i = 0; i < 20; ++i) training.step();
+    ASSERT_EQ(training.findings().all().size(), 1U);
+    const Finding& one = training.findings().all().front();
+    EXPECT_EQ(check_name(one.check), "reduce");
+    EXPECT_EQ(one.step, 6);
+    EXPECT_EQ(one.certain, !is_ramp) << one.text;
+  }
+}
+
+TEST(Engine, AFilterOfOneTensorHidesNothingOfAnotherOne) {
+  Training<float> training(8, 2, std::vector<std::size_t>(10, 30), Formula::adam);
+  training.has_checks = true;
+  for (int step = 0; step < 12; ++step) {
+    training.after_backward = [&] {
+      for (auto& rank : training.ranks()) {
+        if (step == 1) rank.reduced[9][3] *= 0.5F;
+        if (step == 7) rank.reduced[1][3] *= 0.5F;
+      }
+    };
+    training.step();
+  }
+  const auto verdict = training.findings().verdict();
+  ASSERT_TRUE(verdict);
+  expect_place(training.findings().all()[*verdict], Check::reduce, Stage::grad_reduced, {0, 1},
+               {1});
+}
+
 // The findings of 40 steps whose gradients are multiplied by what `factor` says of each step.
 template <typename T>
 Findings multiplied(const std::function<float(std::int64_t)>& factor, bool has_checks) {

@@ -50,6 +50,34 @@ TEST(Engine, OfTwoRanksTheOneWhoseWeightsChangedBetweenStepsIsNamed) {
   }
 }
 
+// As of an optimizer that sends what it moved to other ranks, and does not wait for it in its step.
+TEST(Engine, WeightsThatAreSentBehindTheStepAreNoVerdict) {
+  for (const bool is_sent : {true, false}) {
+    Training<float> training(10, 2, kSizes, Formula::adam);
+    training.has_checks = true;
+    training.has_known_formula = false;
+    for (int step = 0; step < 12; ++step) {
+      const bool is_late = step == 6 || step == 8 || step == 11;
+      training.after_update = [&] {
+        if (!is_late) return;
+        auto& w = training.ranks()[1].w[4];
+        for (std::size_t i = 0; i < 100; ++i) w[i] += 0.125F;
+      };
+      training.before_step = [&] {
+        if (is_sent) training.ranks()[1].w[4] = training.ranks()[0].w[4];
+      };
+      training.step();
+    }
+    const auto verdict = training.findings().verdict();
+    EXPECT_EQ(verdict.has_value(), !is_sent);
+    ASSERT_FALSE(training.findings().all().empty());
+    if (is_sent) {
+      const std::string& text = training.findings().all().front().text;
+      EXPECT_NE(text.find("sends weights behind the step"), std::string::npos) << text;
+    }
+  }
+}
+
 TEST(Engine, LostMomentsAreFoundOnOneRankAndOnAll) {
   for (const auto& [is_second, is_of_mindspore] : {std::pair(false, false), std::pair(true, false),
                                                    std::pair(false, true), std::pair(true, true)}) {
