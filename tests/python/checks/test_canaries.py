@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
-import types
 
 import numpy
 import pytest
@@ -322,11 +322,9 @@ def test_a_forward_that_a_function_stands_for_reaches_the_twin_alone(tmp_path):
 
 
 def test_a_forward_that_holds_the_model_elsewhere_ends_it(tmp_path):
-    held = types.SimpleNamespace()
-
     def prepare(model):
-        held.module = model.batch_norm
-        model.batch_norm.forward = lambda x: nn.BatchNorm1d.forward(held.module, x)
+        held = functools.lru_cache(None)(lambda: model.batch_norm)
+        model.batch_norm.forward = lambda x: nn.BatchNorm1d.forward(held(), x)
 
     assert equal(train(None, prepare=prepare), train(str(tmp_path), prepare=prepare))
     found = trainmon.diagnose(str(tmp_path))

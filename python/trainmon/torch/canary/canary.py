@@ -15,7 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainmon.base.signals import pass_on
 from trainmon.torch.canary.random_states import RandomStates, random_as
-from trainmon.torch.canary.twin import CannotTwin, Twin, weights_of
+from trainmon.torch.canary.stand_ins import CannotTwin
+from trainmon.torch.canary.surroundings import Surroundings
+from trainmon.torch.canary.twin import Twin, weights_of
 from trainmon.torch.collectives.dispatch_mode import SPACES
 from trainmon.torch.hooks.backward import IDLE, current_task
 from trainmon.torch.hooks.dynamo import compiling
@@ -29,6 +31,9 @@ SETTLED = 4
 _CONSTANTS = (
     int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
 )  # fmt: skip
+_HOOKS_OF_ALL = (
+    "_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks", "_global_backward_hooks",
+)  # fmt: skip
 
 
 class NoCollectives(TorchDispatchMode):
@@ -38,6 +43,32 @@ class NoCollectives(TorchDispatchMode):
         if getattr(func, "namespace", None) in SPACES:
             raise CannotTwin("its forward calls collectives")
         return func(*args, **(kwargs or {}))
+
+
+def in_the_way() -> str:
+    """What of the program would take part in a canary. "" where nothing does."""
+    modes = [
+        *torch.overrides._get_current_function_mode_stack(),
+        *torch.utils._python_dispatch._get_current_dispatch_mode_stack(),
+    ]
+    for mode in modes:
+        # One of torch says on which device tensors are made.
+        if type(mode).__name__ != "DeviceContext" and not type(mode).__module__.startswith(
+            "trainmon."
+        ):
+            return f"{type(mode).__name__} is on around the forward"
+    hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    if hooks is not None and hooks(True):
+        return "saved_tensors_hooks is on around the forward"
+    if torch._C._autograd._profiler_enabled():
+        return "a profiler is on around the forward"
+    functorch = getattr(torch._C, "_functorch", None)
+    if functorch is not None and functorch.peek_interpreter_stack() is not None:
+        return "torch.func is on around the forward"
+    of_all = torch.nn.modules.module
+    if any(vars(of_all).get(name) for name in _HOOKS_OF_ALL):
+        return "hooks of all modules are registered"
+    return ""
 
 
 def _copied(value):
@@ -54,12 +85,13 @@ class Canary:
 
     def __init__(self, adapter, chunk: int):
         self.adapter, self.chunk = adapter, chunk
-        self.inputs = self.weights = self.states = None
+        self.inputs = self.weights = self.states = self.surroundings = None
         self.first = self.last = None  # windows: of the first forward, and of the newest canary
         self.gives_gradients, self.had_gradients = True, False
         self.series: dict[tuple, int] = {}
         self.calls: dict[str, int] = {}  # of modules, in the canary under way
         self.is_over = False
+        self.said: set[str] = set()  # why there was none in a forward
 
     @property
     def root(self):
@@ -80,7 +112,7 @@ class Canary:
 
     def end(self, why: str) -> None:
         self.is_over = True
-        self.inputs = self.weights = self.states = None
+        self.inputs = self.weights = self.states = self.surroundings = None
         self.adapter.coverage.not_covered("canary of the model", why)
 
     def is_due(self) -> bool:
@@ -96,6 +128,12 @@ class Canary:
         if not place.recording or not self.is_due():
             return
         self.last = place.window
+        why = in_the_way()
+        if why:
+            if why not in self.said:
+                self.said.add(why)
+                self.adapter.coverage.not_covered("canary of some forwards", why)
+            return
         try:
             if self.inputs is None:
                 self._keep(args, kwargs)
@@ -109,23 +147,40 @@ class Canary:
     def _keep(self, args: tuple, kwargs: dict) -> None:
         self.inputs = _pytree.tree_map(_copied, (args, kwargs))
         self.weights = weights_of(self.root)
-        devices = {copy.device for _, copy in self.weights.values() if copy.device.type == "cuda"}
-        self.states = RandomStates(sorted(devices, key=str), list(self.root.modules()))
 
     def _run(self, place) -> None:
         twin, kinds = Twin(self.root, self.weights), self.adapter.kinds
+        around = self._around(twin)
+        generators = {**twin.stand_ins.generators, **around.generators()}
+        if self.states is None:
+            devices = {str(copy.device) for _, copy in self.weights.values() if copy.is_cuda}
+            self.states = RandomStates(sorted(devices), generators)
         self.calls.clear()
         for name, module in self._watched(twin) if "canary_actv" in kinds else ():
             module.register_forward_hook(OnOutput(self, name, place))
         args, kwargs = _pytree.tree_map(_copied, self.inputs)
+        kept = around.keep()
         try:
-            with random_as(self.states), self._alone():
+            with random_as(self.states, generators), self._alone():
                 output = twin.root(*args, **kwargs)
                 if self.gives_gradients and "canary_grad" in kinds:
                     self._read_gradients(output, place)
         finally:
+            changed = kept.put_back()
             if twin.put_back():
                 self.end("its forward also reaches the model itself")
+            elif twin.are_weights_changed():
+                self.end("its forward changes weights")
+            elif changed:
+                self.end(f"its forward changes what is outside of the model: {changed[0]}")
+
+    def _around(self, twin: Twin) -> Surroundings:
+        """Looked for again where the model has other functions."""
+        functions, classes = twin.stand_ins.functions, twin.stand_ins.classes
+        known = frozenset(classes), frozenset(one.__code__ for one in functions)
+        if self.surroundings is None or self.surroundings[0] != known:
+            self.surroundings = known, Surroundings(functions, classes)
+        return self.surroundings[1]
 
     def _watched(self, twin: Twin) -> list[tuple]:
         """(name, module of the twin) of those whose activations would be recorded."""

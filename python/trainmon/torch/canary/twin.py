@@ -1,21 +1,11 @@
 # A twin of a model: its modules' classes and settings as they are now, and weights as they were.
 from __future__ import annotations
 
-import functools
-import types
-from collections import OrderedDict
-
 import torch
 from torch import Tensor, nn
 
+from trainmon.torch.canary.stand_ins import CannotTwin, StandIns
 from trainmon.torch.hooks.hook import leave_hooks_of_torch
-
-MOST = 10_000  # items of a container that is looked into
-_CONTAINERS = list, tuple, dict, OrderedDict
-
-
-class CannotTwin(Exception):
-    """Why a model has no twin."""
 
 
 def weights_of(root: nn.Module) -> dict[int, tuple[Tensor, nn.Parameter]]:
@@ -36,16 +26,21 @@ def weights_of(root: nn.Module) -> dict[int, tuple[Tensor, nn.Parameter]]:
     return weights
 
 
+# Hooks, which are no part of what a module computes with, or are torch's own.
+_SHARED = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"}
+
+
 class Twin:
-    """Modules that share the attributes of `root` and its children, as they are now. Parameters are those of
-    `weights`, and buffers are copies. What a forward assigns to a module stays here. Hooks are torch's own
-    alone. Nothing of the model is touched. CannotTwin: the model has other parameters."""
+    """Modules with stand-ins of the attributes that `root` and its children have now. Parameters are those of
+    `weights`. Hooks are torch's own alone. Nothing of the model is touched. CannotTwin: the model has other
+    parameters, or holds what has no copy."""
 
     def __init__(self, root: nn.Module, weights: dict[int, tuple]):
         self.weights = weights
         self.copies: dict[int, object] = {}  # by id, of modules, parameters and buffers
         modules = list(root.modules())
         self.before: list[tuple[Tensor, int, Tensor]] = []  # buffers, their versions, and values
+        self.versions = [copy._version for _, copy in weights.values()]
         self.modules: list[tuple[nn.Module, nn.Module]] = []  # (of the model, of the twin)
         for module in modules:
             if _inside(module) is module:
@@ -54,8 +49,15 @@ class Twin:
                 self._copy_tensors(module)
         for module in modules:
             self.copies[id(module)] = self.copies[id(_inside(module))]
+        self.stand_ins = StandIns(self.copies)
+        self.stand_ins.classes.update(type(module) for module, _ in self.modules)
+        names = {id(module): name for name, module in root.named_modules()}
         for module, copy in self.modules:
-            vars(copy).update({key: self._own(value) for key, value in vars(module).items()})
+            own = self.stand_ins.of
+            prefix = f"{names[id(module)]}." if names[id(module)] else ""
+            for key, value in vars(module).items():
+                shared = key in _SHARED
+                vars(copy)[key] = _shallow(value) if shared else own(value, prefix + key)
             leave_hooks_of_torch(copy)
         self.root = self.copies[id(root)]
 
@@ -71,6 +73,9 @@ class Twin:
                 self.copies[id(buffer)] = buffer.detach().clone()
                 self.before.append((buffer, buffer._version, buffer.detach().clone()))
 
+    def are_weights_changed(self) -> bool:
+        return self.versions != [copy._version for _, copy in self.weights.values()]
+
     @torch.no_grad()
     def put_back(self) -> bool:
         """Whether buffers of the model changed, which its forward then holds in a way that is not seen here.
@@ -81,48 +86,6 @@ class Twin:
             buffer.copy_(value)
         return True
 
-    def _own(self, value):
-        """What stands for an attribute, or for an item of a plain container, in the twin."""
-        if id(value) in self.copies:
-            return self.copies[id(value)]
-        if isinstance(value, types.MethodType) and id(value.__self__) in self.copies:
-            return types.MethodType(value.__func__, self.copies[id(value.__self__)])
-        if isinstance(value, functools.partial):
-            given = {key: self._own(one) for key, one in value.keywords.items()}
-            return functools.partial(self._own(value.func), *map(self._own, value.args), **given)
-        if isinstance(value, types.FunctionType) and value.__closure__:
-            return self._closed_over_twin(value)
-        if type(value) not in _CONTAINERS or len(value) > MOST:
-            return value
-        if isinstance(value, dict):
-            return type(value)((key, self._own(one)) for key, one in value.items())
-        return type(value)(map(self._own, value))
-
-    def _closed_over_twin(self, function: types.FunctionType):
-        """The same function, with modules of the twin where it has those of the model."""
-        self.copies[id(function)] = function  # one that holds itself
-        held = [_content(cell) for cell in function.__closure__]
-        own = [self._own(one) for one in held]
-        if all(a is b for a, b in zip(held, own, strict=True)):
-            return function
-        copy = types.FunctionType(
-            function.__code__,
-            function.__globals__,
-            function.__name__,
-            function.__defaults__,
-            tuple(types.CellType(one) for one in own),
-        )
-        copy.__kwdefaults__ = function.__kwdefaults__
-        self.copies[id(function)] = copy
-        return copy
-
-
-def _content(cell: types.CellType):
-    try:
-        return cell.cell_contents
-    except ValueError:  # there is none yet
-        return None
-
 
 def _inside(module: nn.Module) -> nn.Module:
     """Itself, or what it compiles or reduces."""
@@ -131,3 +94,7 @@ def _inside(module: nn.Module) -> nn.Module:
         if module._modules.get(key) is None:
             return module
         module = module._modules[key]
+
+
+def _shallow(value):
+    return value.copy() if isinstance(value, (dict, set)) else value

@@ -1,0 +1,236 @@
+"""Canaries beside models that keep more than buffers: the training stays as it is, whatever a forward changes."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import random
+import types
+import weakref
+
+import numpy
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
+
+import trainmon
+
+NUMPY, TORCH, PYTHON = numpy.random.default_rng(1), torch.Generator(), random.Random(2)
+SEEN, COUNT = [], 0
+
+
+class Reversed(torch.autograd.Function):
+    sizes: list = []
+
+    @staticmethod
+    def forward(ctx, x):
+        Reversed.sizes.append(x.shape[0])
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 16 / Reversed.sizes.pop(0)
+
+
+class Anneal:
+    __slots__ = ("rate", "value")
+
+    def __init__(self):
+        self.rate, self.value = 0.95, 1.0
+
+    def __call__(self):
+        self.value *= self.rate
+        return self.value
+
+
+class Parent(nn.Module):
+    def __init__(self, state, use):
+        super().__init__()
+        self.inner, self.head = nn.Linear(8, 8), nn.Linear(8, 4)
+        self.inner.parent = weakref.ref(self)
+        self.state, self.use, self.losses = state, use, []
+
+    def forward(self, x):
+        return self.head(self.use(self, self.inner(x)))
+
+
+def of_mask(keep):
+    return torch.as_tensor(numpy.asarray(keep)).float()
+
+
+def add_to_deque(model, x):
+    model.state.append(x.detach().mean())
+    return x - torch.stack(list(model.state)).mean()
+
+
+def move_mean(model, x):
+    with torch.no_grad():
+        model.state.mul_(0.9).add_(x.mean(0), alpha=0.1)
+    return x - model.state
+
+
+def count_in(model, x):
+    model.state.calls += 1
+    return x * (1 - 0.001 * model.state.calls)
+
+
+def add_to_array(model, x):
+    model.state += 1
+    return x / (1 + 0.01 * float(model.state[0]))
+
+
+def send_to_parent(model, x):
+    model.inner.parent().losses.append(x.pow(2).mean())
+    return x
+
+
+def see(model, x):
+    SEEN.append(float(x.detach().mean()))
+    return x * (1 + 0.001 * len(SEEN))
+
+
+def count(model, x):
+    global COUNT
+    COUNT += 1
+    return x * (1 + 0.001 * COUNT)
+
+
+def remember(model, x, kept=[]):  # noqa: B006
+    kept.append(1)
+    return x * (1 + 0.001 * len(kept[-40:]))
+
+
+def without_gradient(model, x):
+    with torch.no_grad():
+        return x + 0.1 * model.state[0](x)
+
+
+# What a model keeps, and what its forward does with it.
+STATES = {
+    "numpy": (lambda: numpy.random.default_rng(0), lambda m, x: x * of_mask(m.state.random(8) > 0.3)),
+    "random_state": (lambda: numpy.random.RandomState(0), lambda m, x: x * of_mask(m.state.rand(8) > 0.3)),
+    "python": (lambda: random.Random(0), lambda m, x: x * (0.5 + m.state.random())),
+    "bound": (lambda: random.Random(0).random, lambda m, x: x * (0.5 + m.state())),
+    "torch_in_list": (lambda: [torch.Generator()], lambda m, x: x + torch.randn(8, generator=m.state[0])),
+    "numpy_global": (list, lambda m, x: x * of_mask(NUMPY.random(8) > 0.3)),
+    "torch_global": (list, lambda m, x: x + torch.randn(8, generator=TORCH)),
+    "python_global": (list, lambda m, x: x * (0.5 + PYTHON.random())),
+    "tensor": (lambda: torch.zeros(8), move_mean),
+    "deque": (lambda: collections.deque(maxlen=5), add_to_deque),
+    "defaultdict": (lambda: collections.defaultdict(list), lambda m, x: m.state["x"].append(1) or x * len(m.state["x"])),
+    "namespace": (lambda: types.SimpleNamespace(calls=0), count_in),
+    "slots": (Anneal, lambda m, x: x * m.state()),
+    "array": (lambda: numpy.zeros(1), add_to_array),
+    "count": (itertools.count, lambda m, x: x * (1 - 0.001 * next(m.state))),
+    "weak": (list, send_to_parent),
+    "function": (list, lambda m, x: Reversed.apply(x)),
+    "list_global": (list, see),
+    "number_global": (list, count),
+    "default": (list, remember),
+    "hidden": (lambda: [nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))], without_gradient),
+}  # fmt: skip
+# What has no canary, and what is said of it.
+SAID = {
+    "count": "state is a count, which has no copy here",
+    "hidden": "state[0] is a module that is no child of the model",
+    "list_global": "its forward changes what is outside of the model: SEEN",
+    "number_global": "its forward changes what is outside of the model: COUNT",
+}
+
+
+def train(out, name, around=None, steps=16):
+    """Losses, weights, and all that the model keeps."""
+    global NUMPY, COUNT
+    NUMPY, COUNT = numpy.random.default_rng(1), 0
+    TORCH.manual_seed(3), PYTHON.seed(2), SEEN.clear(), Reversed.sizes.clear()
+    remember.__defaults__[0].clear()
+    torch.manual_seed(0)
+    make, use = STATES[name]
+    model = Parent(make(), use)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    monitor = None
+    if out is not None:
+        monitor = trainmon.watch(model, optimizer, kinds="canary", checks=True, every=1, out=out)
+    losses = []
+    for step in range(steps):
+        if name == "torch_in_list" and step % 6 == 0:
+            model.state = [torch.Generator().manual_seed(step)]
+        x = torch.randn(16, 8)
+        with around() if around else torch.enable_grad() as mode:
+            loss = F.mse_loss(model(x), x[:, :4]) + 0.01 * sum(model.losses)
+            model.losses.clear()
+            optimizer.zero_grad()
+            loss.backward()
+        optimizer.step()
+        losses.append(
+            (loss.item(), mode.get_total_flops() if isinstance(mode, FlopCounterMode) else 0)
+        )
+    if monitor is not None:
+        monitor.stop()
+    state = vars(model.state) if isinstance(model.state, types.SimpleNamespace) else model.state
+    if name == "slots":
+        state = model.state.value
+    if name == "hidden":
+        state = list(model.state[0].buffers())
+    drawn = NUMPY.random(), torch.rand(1, generator=TORCH).item(), PYTHON.random(), COUNT
+    weights = [p.detach().tolist() for p in model.parameters()]
+    return repr((losses, weights, state, drawn, SEEN, Reversed.sizes, remember.__defaults__))
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_what_a_forward_changes_stays_as_unwatched(tmp_path, name):
+    def without_places(text):  # of objects that show where they are
+        return [one.split(" at 0x")[0] for one in text.split("<")]
+
+    assert without_places(train(None, name)) == without_places(train(str(tmp_path), name))
+    found = trainmon.diagnose(str(tmp_path))
+    said = [one["why"] for one in found["not_checked"] if one["check"] == "canary"]
+    assert found["verdict"] is None
+    if name in SAID:
+        assert said == [f"the model: {SAID[name]}"]
+    else:
+        rows = trainmon.read(str(tmp_path))
+        assert set(rows[rows.kind == "canary_actv"].step) == set(range(4, 16)), said
+
+
+class Doubled(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        output = function(*args, **(kwargs or {}))
+        return output * (0.9 + 0.2 * PYTHON.random()) if function is F.linear else output
+
+
+def counted():
+    return torch.autograd.graph.saved_tensors_hooks(lambda x: SEEN.append(1) or x, lambda x: x)
+
+
+@pytest.mark.parametrize(
+    ("around", "said"),
+    [
+        (lambda: FlopCounterMode(display=False), "FlopCounterMode is on around the forward"),
+        (Doubled, "Doubled is on around the forward"),
+        (counted, "saved_tensors_hooks is on around the forward"),
+        (torch.autograd.profiler.profile, "a profiler is on around the forward"),
+    ],
+    ids=["flops", "function", "saved", "profiler"],
+)
+def test_what_is_on_around_the_forward_sees_no_canary(tmp_path, around, said):
+    assert train(None, "slots", around) == train(str(tmp_path), "slots", around)
+    found = trainmon.diagnose(str(tmp_path))
+    (why,) = [one["why"] for one in found["not_checked"] if one["check"] == "canary"]
+    # Of a mode of torch it is _FlopCounterMode.
+    assert why.startswith("some forwards: ") and why.endswith(said)
+
+
+def test_hooks_of_all_modules_see_no_canary(tmp_path):
+    calls = []
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: calls.append(1))
+    try:
+        train(None, "slots")
+        bare = len(calls)
+        train(str(tmp_path), "slots")
+    finally:
+        handle.remove()
+    assert len(calls) == 2 * bare
