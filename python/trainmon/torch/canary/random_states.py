@@ -39,8 +39,8 @@ def _set_numpy(generator, state) -> None:
 
 
 class RandomStates:
-    """Of torch on the CPU and on `devices`, of Python, and of NumPy where it is loaded; and of `generators`, by
-    what tells them from one another."""
+    """Of torch on the CPU and on `devices`, of Python, and of NumPy where it is loaded. `generators` are by what
+    tells them from one another."""
 
     def __init__(self, devices: list, generators: dict[str, object]):
         self.devices = devices
