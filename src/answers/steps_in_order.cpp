@@ -56,6 +56,7 @@ void StepsInOrder::follow(const RunStream& stream) {
   StartNumbers numbers = stream.start_numbers();
   is_disordered_ = is_disordered_ || (next_step_ != kBegin && numbers != numbers_);
   numbers_ = std::move(numbers);
+  for (const auto& [start, ranks] : stream.ranks_of_starts()) engine_.tell_ranks(start, ranks);
   told_with_step_.clear();
   for (const ReadScalar& one : run.scalars) {
     const int start = start_of(one.rank, one.restart);

@@ -2,6 +2,7 @@
 #include "detect/engine.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace trainmon::detect {
@@ -15,6 +16,12 @@ void Engine::tell_other_optimizer(std::int32_t restart, std::int32_t rank, doubl
   formulas_[rank].erase(optimizer);
 }
 
+void Engine::tell_ranks(std::int32_t restart, const std::set<std::int32_t>& ranks) {
+  std::vector<std::int32_t>& own = ranks_of_[restart];
+  own.clear();
+  std::ranges::set_intersection(ranks_, ranks, std::back_inserter(own));
+}
+
 void Engine::take(StepEvidence&& evidence) {
   evidence.sort();
   evidence.note_unread(unread_[evidence.restart]);
@@ -22,10 +29,11 @@ void Engine::take(StepEvidence&& evidence) {
   restart_ = evidence.restart;
   const bool follows =
       before_ && before_->restart == evidence.restart && before_->step + 1 == evidence.step;
+  const auto told = ranks_of_.find(evidence.restart);
   const Window window{evidence,
                       follows ? &*before_ : nullptr,
                       tensors_,
-                      ranks_,
+                      told == ranks_of_.end() ? ranks_ : told->second,
                       declared_[evidence.restart],
                       edits_[evidence.restart],
                       lossy_[evidence.restart],
@@ -97,7 +105,7 @@ void Engine::forget_start(const StepEvidence& first) {
   resumed_weights_.forget();
   resumed_moments_.forget();
   if (before_ && before_->restart < first.restart) {
-    learning_rates_.begin(declared_[restart_]);
+    learning_rates_.begin(declared_[restart_], before_->step);
     rate_slopes_.begin();
     own_changes_.begin();
     buffers_.begin();

@@ -43,10 +43,13 @@ namespace trainmon::detect {
 // Keeps the evidence of one step. One thread.
 class Engine {
  public:
-  // `tensors` must outlive it, and may grow; `ranks`: those that should be there, ascending.
+  // `tensors` must outlive it, and may grow; `ranks`: those that should be there in some start,
+  // ascending.
   Engine(const std::vector<Tensor>& tensors, std::vector<std::int32_t> ranks)
       : tensors_(tensors), ranks_(std::move(ranks)) {}
 
+  // Those of one restart; without a word it is all.
+  void tell_ranks(std::int32_t restart, const std::set<std::int32_t>& ranks);
   // Of the steps of a restart from the next one on; what is no number is NaN.
   void declare(std::int32_t restart, std::int32_t rank, std::int32_t optimizer, std::int32_t group,
                const std::string& name, double value) {
@@ -116,7 +119,8 @@ class Engine {
 
   const std::vector<Tensor>& tensors_;
   const std::vector<std::int32_t> ranks_;
-  std::map<std::int32_t, DeclaredOfRanks> declared_;  // by restart, as edits_
+  std::map<std::int32_t, std::vector<std::int32_t>> ranks_of_;  // by restart, where they are told
+  std::map<std::int32_t, DeclaredOfRanks> declared_;            // by restart, as edits_
   std::map<std::int32_t, Edits> edits_;
   std::map<std::int32_t, std::set<std::int32_t>> lossy_;
   std::map<std::int32_t, LoggedNorms> norms_;

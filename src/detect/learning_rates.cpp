@@ -34,7 +34,10 @@ void LearningRates::check(const Window& window, Findings& found) {
         if (!value || !std::isfinite(*value)) continue;
         const Place place(rank, optimizer, group);
         const auto [at, is_new] = rates_.try_emplace(place);
-        if (earlier_ && !is_new) check_start(window, place, *value, at->second, found);
+        // A rank that sat the earlier start out goes on behind none of its steps.
+        const bool goes_on = !is_new && at->second.step >= earlier_step_;
+        if (earlier_ && goes_on) check_start(window, place, *value, at->second, found);
+        if (earlier_ && !goes_on) at->second = {};
         check_rises(window, place, *value, at->second, found);
       }
     }

@@ -17,7 +17,10 @@ namespace trainmon::detect {
 class LearningRates {
  public:
   // A start begins behind a step of an earlier one, which declared this.
-  void begin(const DeclaredOfRanks& declared) { earlier_ = declared; }
+  void begin(const DeclaredOfRanks& declared, std::int64_t step) {
+    earlier_ = declared;
+    earlier_step_ = step;
+  }
   // The start that begins follows on no step.
   void forget() { rates_.clear(); }
   void check(const Window& window, Findings& found);
@@ -41,6 +44,7 @@ class LearningRates {
                           Findings& found);
 
   std::map<Place, Rate> rates_;
+  std::int64_t earlier_step_ = 0;
   std::optional<DeclaredOfRanks> earlier_;  // until the first step of a start was compared with it
 };
 

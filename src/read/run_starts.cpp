@@ -20,6 +20,26 @@ std::vector<RunStream::Start> RunStream::starts() const {
   return starts;
 }
 
+std::map<int, std::set<int>> RunStream::ranks_of_starts() const {
+  const StartNumbers numbers = start_numbers();
+  std::map<int, std::set<int>> ranks;
+  std::map<int, int> world_sizes;
+  for (const Directory& one : directories_) {
+    const int start = start_number(numbers, one.place.rank, one.place.restart);
+    ranks[start].insert(one.place.rank);
+    int& size = world_sizes[start];
+    size = std::max(size, one.facts.world_size);
+  }
+  for (auto& [start, of_start] : ranks) {
+    const auto add = [&of_start, size = world_sizes.at(start)](int rank) {
+      if (rank < size) of_start.insert(rank);
+    };
+    std::ranges::for_each(facts_.ranks, add);
+    std::ranges::for_each(facts_.missing.ranks, add);
+  }
+  return ranks;
+}
+
 StartNumbers RunStream::start_numbers() const {
   std::vector<RankStart> starts;
   for (const Directory& one : directories_) {

@@ -70,6 +70,8 @@ class RunStream {
   };
   // Of the optimizers that went on from there.
   std::vector<Start> starts() const;
+  // By start: ranks that recorded it or were to do so. A run may go on with fewer processes.
+  std::map<int, std::set<int>> ranks_of_starts() const;
   // start_numbers() of them.
   StartNumbers start_numbers() const;
   // One rank and restart of a run that grows, its batches in the order of writing.

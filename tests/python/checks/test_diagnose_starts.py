@@ -199,6 +199,33 @@ def test_starts_of_other_numbers_of_ranks(tmp_path):
     assert {"check": "replicas", "why": "one rank, in restart 1"} in answer["not_checked"]
 
 
+@pytest.mark.parametrize(("first", "second"), [(3, 2), (2, 3)])
+def test_a_start_is_checked_with_the_ranks_that_it_has(tmp_path, first, second):
+    """All ranks of it do the same to a weight, which is noticed; then one rank alone does, which is certain."""
+    left = np.arange(1.0, 7.0, dtype=np.float32)
+    for size, steps in ((first, range(6)), (second, range(6, 14))):
+        begin = left
+        for rank in range(size):
+            written = WrittenRank(tmp_path, rank, world_size=size, checks=True)
+            written.monitor.set_start_step(0, steps[0])
+            w = begin.copy()
+            for step in steps:
+                if step == 9 or (step == 12 and rank == 1):
+                    w[:2] += 1e-2
+                how = {"window": step - steps[0], "replication": "identical"}
+                written.observe(w, "param_origin", "w", **how)
+                w -= np.float32(1e-3)
+                written.observe(w, "param_updated", "w", **how)
+                written.end_step()
+            written.stop()
+            left = w if rank == 0 else left
+    answer = trainmon.diagnose(tmp_path)
+    noticed = [one for one in answer["findings"] if not one["certain"]]
+    assert [(one["step"], one["ranks"]) for one in noticed] == [(9, [*range(second)])]
+    assert (answer["verdict"]["step"], answer["verdict"]["ranks"]) == (12, [1])
+    assert answer["checked"]["replicas"] == 2 * 14
+
+
 def start_of_rank(out, rank, begin, end, fault=None):
     """Eight steps from 0 on, as from one second to another; at `fault` a weight changes between two steps."""
     written = WrittenRank(out, rank, world_size=2, checks=True)
