@@ -187,7 +187,10 @@ def _statistics(statement: dict) -> list[str]:
     names |= {
         str(name).lower() for one in _dicts(statement) for name in one.get("using_columns", [])
     }
-    unnamed = {"STAR", "POSITIONAL_REFERENCE"} & {one.get("type") for one in _dicts(statement)}
+    unnamed = any(
+        one.get("type") in ("STAR", "POSITIONAL_REFERENCE") or one.get("column_name_alias")
+        for one in _dicts(statement)
+    )
     tables = {"stats", "rows"}
     tables |= {str(one["alias"]).lower() for one in _dicts(statement) if "table_name" in one}
     last = {str(one["column_names"][-1]).lower() for one in columns}
@@ -205,8 +208,10 @@ def _asked(statement: dict) -> dict:
     ]
     node = statement.get("node", {})
     from_table = node.get("from_table") or {}
-    if len(reads) != 1 or from_table is not reads[0] or _ctes(node) or from_table.get("sample"):
+    if len(reads) != 1 or from_table is not reads[0] or _ctes(node):
         return {}
+    if from_table.get("sample") or node.get("sample") or from_table.get("column_name_alias"):
+        return {}  # a sample is one of all rows; an alias may give a column the name of another
     asked: dict[str, Any] = {}
     low = high = None
     for name, kind, value in _conditions(node.get("where_clause")):
@@ -220,6 +225,8 @@ def _asked(statement: dict) -> dict:
             low = value if low is None else max(low, value)
         if name == "step" and kind in "=<":
             high = value if high is None else min(high, value)
+    if low is not None and high is not None:
+        high = max(low, high)  # DuckDB itself leaves nothing of an empty range
     if low is not None or high is not None:
         asked["steps"] = (low, high)
     return asked

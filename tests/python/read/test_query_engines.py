@@ -11,7 +11,9 @@ import sys
 import time
 from decimal import Decimal
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import launch
@@ -25,6 +27,9 @@ QUERIES = [
     "SELECT rank, seq FROM rows WHERE rank = 1 AND step > 3 AND step <= 6",
     "SELECT rank, seq FROM stats s WHERE 1 = s.rank AND 3 < s.step AND 7 >= s.step",
     "SELECT count(*) FROM stats WHERE step < 4.5 OR rank = 0",
+    "SELECT count(*), max(norm) FROM stats WHERE step BETWEEN 10 AND 5",
+    "SELECT step FROM stats WHERE step > 10 AND step < 5",
+    "SELECT step FROM stats WHERE step = 3 AND step = 4",
     "SELECT count(*) FROM stats WHERE kind = 'no such kind' OR kind = 'grads'",
     "SELECT count(*) FROM stats WHERE kind = 'no such kind'",
     "SELECT count(*) FROM stats WHERE kind = 'grads'",
@@ -87,6 +92,30 @@ def test_both_engines_give_the_same(run, sql):
     assert plain(got.rows) == plain(want.rows)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT count(*) FROM stats TABLESAMPLE 100%",
+        "SELECT count(*), sum(nans) FROM stats WHERE rank = 1 USING SAMPLE 100 PERCENT",
+        "SELECT count(*) FROM stats TABLESAMPLE reservoir(7 ROWS)",
+        "SELECT count(*) FROM stats AS t(rank, restart) WHERE rank = 1",
+        "SELECT count(*) FROM stats AS t(restart, step) WHERE step = 1",
+        "SELECT count(*) FROM rows t(a, b, kind) WHERE kind = 'actv'",
+        "SELECT {columns} FROM stats t({columns}) WHERE c1 = 1 AND c7 = 3 ORDER BY ALL",
+    ],
+)
+def test_samples_and_aliases_of_columns_are_duckdbs_own(run, sql):
+    rows = pa.table(trainmon.read_table(run))
+    sql = sql.format(columns=", ".join(f"c{i}" for i in range(rows.num_columns)))
+    with duckdb.connect() as database:
+        database.register("stats", rows)
+        database.register("rows", rows)
+        want = database.execute(sql).fetchall()
+    assert [repr(row) for row in trainmon.query(run, sql, engine="duckdb").rows] == [
+        repr(row) for row in want
+    ]
+
+
 def test_conditions_leave_out_what_need_not_be_read(run, monkeypatch):
     """What reaches scan() for a statement: the columns and conditions, and no more where in doubt."""
     seen = []
@@ -103,6 +132,10 @@ def test_conditions_leave_out_what_need_not_be_read(run, monkeypatch):
         ("SELECT a.mean FROM stats a, stats b WHERE a.step = 1", ["mean"], {}),
         ("SELECT * FROM stats WHERE step = 3", list(querying._STATS), {"steps": (3, 3)}),
         ("SELECT stats FROM stats", list(querying._STATS), {}),
+        ("SELECT norm FROM stats WHERE rank = 1 USING SAMPLE 9 ROWS", ["norm"], {}),
+        ("SELECT step FROM stats TABLESAMPLE 50% WHERE rank = 1", [], {}),
+        ("SELECT step FROM stats t(rank) WHERE rank = 1", list(querying._STATS), {}),
+        ("SELECT step FROM stats WHERE step > 9 AND step < 2", [], {"steps": (9, 9)}),
     ]:
         trainmon.query(run, sql, engine="duckdb")
         which = seen.pop()
