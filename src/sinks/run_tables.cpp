@@ -93,15 +93,22 @@ RowColumns row_columns(const std::vector<std::string>& statistics) {
   return columns;
 }
 
+// An expression as a column of a view. The cast gives it an affinity: without one '8' is not 8.
+std::string column_as(const std::string& expression, std::string_view type, std::string_view name) {
+  return "CAST(" + expression + " AS " + std::string(type) + ") AS " + std::string(name);
+}
+
 // The step of a window: its outcome's, else the one that follows from the nearest outcome before
 // it. Without such an outcome it is what was known when the record was written. As
 // Timeline::at().
 std::string step_of(std::string_view record, std::string_view optimizer) {
   const std::string r(record);
-  return "coalesce(o.step, (SELECT p.step + (p.fate = 'taken') + (" + r +
-         ".window - p.window - 1) FROM outcomes p WHERE p.restart = " + r +
-         ".restart AND p.rank = " + r + ".rank AND p.optimizer = " + std::string(optimizer) +
-         " AND p.window < " + r + ".window ORDER BY p.window DESC LIMIT 1), " + r + ".step)";
+  const std::string step =
+      "coalesce(o.step, (SELECT p.step + (p.fate = 'taken') + (" + r +
+      ".window - p.window - 1) FROM outcomes p WHERE p.restart = " + r +
+      ".restart AND p.rank = " + r + ".rank AND p.optimizer = " + std::string(optimizer) +
+      " AND p.window < " + r + ".window ORDER BY p.window DESC LIMIT 1), " + r + ".step)";
+  return column_as(step, "INTEGER", "step");
 }
 
 std::string attempt_of() {
@@ -120,11 +127,14 @@ std::string outcome_of(std::string_view record, std::string_view optimizer) {
 // Where the view stats finds a field: what the outcome says now, the series, or the row.
 template <typename Owner, typename T>
 std::string source_of(const Field<Owner, T>& field) {
-  if (field.name == "step") return step_of("r", "s.optimizer") + " AS step";
-  if (field.name == "attempt") return attempt_of() + " AS attempt";
-  if (field.name == "fate") return "coalesce(o.fate, 'unknown') AS fate";
+  if (field.name == "step") return step_of("r", "s.optimizer");
+  const auto as_field = [&](const std::string& expression) {
+    return column_as(expression, sql_type(cell_type<T>()), field.name);
+  };
+  if (field.name == "attempt") return as_field(attempt_of());
+  if (field.name == "fate") return as_field("coalesce(o.fate, 'unknown')");
   if (field.name == "loss_scale") {
-    return "CASE WHEN o.fate IS NULL THEN 1.0 ELSE o.loss_scale END AS loss_scale";
+    return as_field("CASE WHEN o.fate IS NULL THEN 1.0 ELSE o.loss_scale END");
   }
   return (std::is_same_v<Owner, Series> ? "s." : "r.") + std::string(field.name);
 }
@@ -138,9 +148,9 @@ std::string views(const std::vector<std::string>& statistics) {
   return "CREATE VIEW stats AS SELECT " + columns + listed(statistics, "r.") +
          " FROM rows r JOIN series s ON s.id = r.series " + outcome_of("r", "s.optimizer") +
          ";\nCREATE VIEW logged AS SELECT r.restart, r.rank, " + step_of("r", "r.optimizer") +
-         " AS step, r.name, r.value FROM scalars r " + outcome_of("r", "r.optimizer") +
+         ", r.name, r.value FROM scalars r " + outcome_of("r", "r.optimizer") +
          ";\nCREATE VIEW declared AS SELECT r.restart, r.rank, " + step_of("r", "r.optimizer") +
-         " AS step, r.optimizer, r.param_group, r.name, r.value, r.type, r.window FROM "
+         ", r.optimizer, r.param_group, r.name, r.value, r.type, r.window FROM "
          "declared_values r " +
          outcome_of("r", "r.optimizer") + ";";
 }

@@ -110,6 +110,30 @@ def test_a_database_answers_like_its_log(run):
     assert query(run, sql, "--csv").stdout == query(database, sql, "--csv").stdout != ""
 
 
+@pytest.mark.parametrize("source", ["log", "sink", "converted"])
+def test_a_text_is_compared_as_the_type_of_its_column(run, oracle, tmp_path, source):
+    place = run / "rank_00001" / "restart_0000" / "stats.db" if source == "sink" else run
+    if source == "converted":
+        place = tmp_path / "a.db"
+        trainmon.convert(run, place, "sqlite")
+    columns = [name for _, name, *_ in oracle.execute("PRAGMA table_info(stats)")]
+    assert {"step", "attempt", "loss_scale", "fate", "norm", "count"} <= set(columns)
+    for column in columns:
+        sums = ", ".join(
+            f'sum("{column}" {sign} {value})'
+            for sign in ("=", "<", ">")
+            for value in ("'1'", "'1.0'", "'8'", "'10'", "'zzz'", "5", "'taken'")
+        )
+        sql = f"SELECT {sums} FROM stats WHERE rank = '1'"
+        if column == "shape":  # '' there where it is not known
+            sql += " AND shape <> ''"
+        assert trainmon.query(place, sql).rows == oracle.execute(sql).fetchall(), column
+    logged = trainmon.read_table(run).scalars
+    wanted = ((logged["rank"] == 1) & (logged["step"] == 8)).sum()
+    sql = "SELECT count(*) FROM logged WHERE rank = '1' AND step = '8'"
+    assert trainmon.query(place, sql).rows == [(wanted,)] == [(1,)]
+
+
 def test_logged_alerts_and_gaps(run):
     table = trainmon.read_table(run)
     found = json.loads(query(run, "SELECT * FROM logged", "--json").stdout)
