@@ -31,6 +31,7 @@ nb::dict report_dict(const ConvertReport& report) {
   out["written"] = report.written;
   out["rejected"] = report.rejected;
   out["superseded"] = report.superseded;
+  out["left_out"] = report.left_out;
   out["rejections"] = rejections;
   out["remarks"] = remarks;
   out["kinds"] = kinds;

@@ -17,12 +17,13 @@ TARGETS = ("csv", "jsonl", "sqlite", "tensorboard", "msprobe_db", "msprobe_trend
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """What became of the rows: rows == written + rejected + superseded."""
+    """What became of the rows: rows == written + rejected + superseded + left_out."""
 
     rows: int
     written: int
     rejected: int
     superseded: int  # a restart went through their step again
+    left_out: int  # the target has no place for them
     rejections: list[tuple[str, int, int, str]]  # file, line (0: none), rows, what
     remarks: list[str]
     kinds: list[str]

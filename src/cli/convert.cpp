@@ -38,6 +38,7 @@ void print_report(const ConvertReport& report, const ConvertOptions& options, Co
     out["written"] = report.written;
     out["rejected"] = report.rejected;
     out["superseded"] = report.superseded;
+    out["left_out"] = report.left_out;
     out["rejections"] = Json::array();
     for (const RejectedRows& one : report.rejections) {
       Json entry;

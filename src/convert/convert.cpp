@@ -283,10 +283,6 @@ ConvertReport convert(const ConvertOptions& wanted) {
     stat = std::find(options.stats.begin(), stat, *stat) == stat ? stat + 1
                                                                  : options.stats.erase(stat);
   }
-  const bool is_msprobe = options.from_format == SourceFormat::msprobe_csv;
-  if (options.to_format == TargetFormat::tensorboard && options.stats.empty() && !is_msprobe) {
-    options.stats = {"norm", "mean", "min", "max", "nans", "zeros"};
-  }
   refuse_own_source(options);
   RowAccount account;
   const std::unique_ptr<Source> source = open_source(options, account);

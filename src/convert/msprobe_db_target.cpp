@@ -21,7 +21,9 @@ class MsprobeDbTarget final : public Target {
         stats_(place.stats),
         partition_(place.options.step_partition),
         database_(place.path),
-        view_(place.source, place.stats, [this](const MsprobeRow& row) { add(row); }) {
+        view_(
+            place.source, place.stats, [](std::string_view) { return true; },
+            [this](const MsprobeRow& row) { add(row); }) {
     database_.begin_unseen();
     database_.run(Targets::kTable);
     database_.run(kMetricsTable);
@@ -50,11 +52,7 @@ class MsprobeDbTarget final : public Target {
     fact("max_step", steps_ ? steps_->second : 0);
     fact("step_partition_size", partition_);
     database_.run("COMMIT");
-    if (view_.left_out() > 0) {
-      account.remark(std::to_string(view_.left_out()) +
-                     " rows have no place in msprobe's tables (kinds that it does not know, "
-                     "attempts that were not taken)");
-    }
+    view_.tell(account, "tables");
   }
 
  private:

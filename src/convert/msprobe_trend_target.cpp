@@ -55,7 +55,8 @@ class TrendTarget final : public Target {
         given_(place.stats),
         flattens_(place.options.micro_steps_are_steps),
         database_(place.path),
-        view_(place.source, place.stats, [this](const MsprobeRow& row) { add(row); }) {
+        view_(place.source, place.stats, is_trend_metric,
+              [this](const MsprobeRow& row) { add(row); }) {
     if (flattens_) number_micro_steps(place);
     database_.begin_unseen();
     database_.run(Targets::kTable);
@@ -104,11 +105,7 @@ class TrendTarget final : public Target {
     }
     insert.run();
     database_.run("COMMIT");
-    if (view_.left_out() + without_metric_ > 0) {
-      account.remark(std::to_string(view_.left_out() + without_metric_) +
-                     " rows have no place in msprobe's table trend_data (kinds that it does not "
-                     "know, attempts that were not taken)");
-    }
+    view_.tell(account, "table trend_data");
   }
 
  private:
@@ -122,8 +119,7 @@ class TrendTarget final : public Target {
   // Micro steps count on: the first of a step comes after the last of the step before.
   void number_micro_steps(const TargetPlace& place) {
     std::map<std::int64_t, std::int64_t> micro_steps;
-    MsprobeView counting(place.source, place.stats, [&](const MsprobeRow& row) {
-      if (!is_trend_metric(row.type)) return;
+    MsprobeView counting(place.source, place.stats, is_trend_metric, [&](const MsprobeRow& row) {
       std::int64_t& most = micro_steps[row.step];
       most = std::max<std::int64_t>(most, row.micro_step + 1);
     });
@@ -198,10 +194,6 @@ class TrendTarget final : public Target {
   }
 
   void add(const MsprobeRow& row) {
-    if (!is_trend_metric(row.type)) {
-      ++without_metric_;
-      return;
-    }
     const std::int64_t of = metric(row.type);
     const std::int64_t target =
         targets_->number(row.name, row.chunk, flattens_ ? 0 : row.micro_step);
@@ -233,7 +225,6 @@ class TrendTarget final : public Target {
   std::vector<std::size_t> places_;
   std::map<std::int64_t, std::int64_t> first_;  // global step of micro step 0, by step
   std::int64_t total_ = 0;
-  std::int64_t without_metric_ = 0;
   std::optional<std::pair<std::int64_t, std::int64_t>> steps_;
   std::int64_t max_rank_ = 0;
   MsprobeView view_;

@@ -77,24 +77,35 @@ std::vector<std::string> MsprobeView::stats_of(const Source& source, std::string
   return names.empty() ? of_source : names;
 }
 
-MsprobeView::MsprobeView(const Source& source, const std::vector<std::string>& stats_given,
+MsprobeView::MsprobeView(const Source& source, const std::vector<std::string>& stats_given, Has has,
                          Take take)
     : passes_(source.is_msprobe()),
       from_(stats_given),
       to_(stats(source, stats_given)),
+      has_(has),
       take_(std::move(take)) {
   for (std::size_t i = 0; i < from_.size(); ++i) {
     if (from_[i] == "mean") mean_ = static_cast<int>(i);
   }
 }
 
+void MsprobeView::tell(RowAccount& account, std::string_view where) const {
+  if (left_out_ == 0) return;
+  account.leave_out(left_out_);
+  account.remark(std::to_string(left_out_) + " rows have no place in msprobe's " +
+                 std::string(where) +
+                 " (kinds that it does not know, attempts that were not taken, gradients that "
+                 "later backwards add to)");
+}
+
 void MsprobeView::add(const TableRow& row) {
-  if (passes_) {
+  if (passes_ && has_(row.series->kind)) {
     take_({row.rank, row.series->kind, row.series->name, row.series->chunk, row.step,
            row.micro_step, row.values, row.absent});
     return;
   }
-  if (row.fate == Fate::skipped || file_kind(row.series->kind, MsprobeOptions()) == nullptr) {
+  if (passes_ || row.fate == Fate::skipped ||
+      file_kind(row.series->kind, MsprobeOptions()) == nullptr) {
     ++left_out_;
     return;
   }
@@ -120,14 +131,12 @@ void MsprobeView::flush(std::vector<Held>& held) {
   // The last attempt at the step counts, the one that may have been taken.
   std::int32_t attempt = 0, backwards = 1;
   for (const Held& one : held) attempt = std::max(attempt, one.row.attempt);
+  left_out_ += static_cast<std::int64_t>(held.size());  // those that are placed are taken off
   StepSeries table;
   std::vector<Row> rows;
   std::vector<const Held*> of_row;
   for (const Held& one : held) {
-    if (one.row.attempt != attempt) {
-      ++left_out_;
-      continue;
-    }
+    if (one.row.attempt != attempt) continue;
     Row row;
     row.key.series = table.add(one.row.series);
     row.key.flags = one.row.flags;
@@ -143,9 +152,12 @@ void MsprobeView::flush(std::vector<Held>& held) {
   options.grad_acc_steps = backwards;
   std::vector<double> values(to_.size());
   for (const std::string_view prefix : prefixes()) {
+    if (!has_(prefix)) continue;
     // Columns of one line may come from several rows: features of one module.
     std::map<std::tuple<std::int32_t, std::string, std::int64_t>, std::vector<double>> lines;
-    for (const Placed& placed : place(rows, prefix, table, options)) {
+    const std::vector<Placed> in_file = place(rows, prefix, table, options);
+    left_out_ -= static_cast<std::int64_t>(in_file.size());
+    for (const Placed& placed : in_file) {
       const Held& one = *of_row[static_cast<std::size_t>(placed.row - rows.data())];
       const std::string_view column = column_of(placed.series->kind);
       Series named = *placed.series;

@@ -34,7 +34,9 @@ struct MsprobeRow {
 class MsprobeView {
  public:
   using Take = std::function<void(const MsprobeRow&)>;
-  MsprobeView(const Source& source, const std::vector<std::string>& stats, Take take);
+  // Which of msprobe's types have a place.
+  using Has = bool (*)(std::string_view type);
+  MsprobeView(const Source& source, const std::vector<std::string>& stats, Has has, Take take);
 
   // The statistics of rows that it hands on.
   static std::vector<std::string> stats(const Source& source,
@@ -45,7 +47,8 @@ class MsprobeView {
 
   void add(const TableRow& row);
   void end();  // of a part
-  std::int64_t left_out() const { return left_out_; }
+  // After all parts: says how many rows have no place in `where` of msprobe.
+  void tell(RowAccount& account, std::string_view where) const;
 
  private:
   struct Held {
@@ -57,6 +60,7 @@ class MsprobeView {
   const bool passes_;
   const std::vector<std::string> from_;
   const std::vector<std::string> to_;
+  const Has has_;
   const Take take_;
   int mean_ = -1;  // among from_
   // By rank, restart and optimizer, each of which goes through steps of its own.

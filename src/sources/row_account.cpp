@@ -35,6 +35,11 @@ void RowAccount::supersede(std::int64_t rows) {
   report_.superseded += rows;
 }
 
+void RowAccount::leave_out(std::int64_t rows) {
+  const std::lock_guard lock(mutex_);
+  report_.left_out += rows;
+}
+
 void RowAccount::remark(const std::string& text) {
   const std::lock_guard lock(mutex_);
   std::vector<std::string>& remarks = report_.remarks;
@@ -59,7 +64,7 @@ RowReport RowAccount::report() const {
                              " further places with rejected rows are "
                              "counted, not listed");
   }
-  report.written = report.rows - report.rejected - report.superseded;
+  report.written = report.rows - report.rejected - report.superseded - report.left_out;
   return report;
 }
 

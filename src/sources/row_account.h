@@ -1,4 +1,4 @@
-// The books of whoever reads rows: every row is used, rejected or superseded.
+// The books of whoever reads rows: every row is used, rejected, superseded or left out.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,11 @@ struct RejectedRows {
 std::string rejection_text(const RejectedRows& rows);
 
 struct RowReport {
-  std::int64_t rows = 0;  // of the source, selected: written + rejected + superseded
+  std::int64_t rows = 0;  // of the source, selected: written + rejected + superseded + left_out
   std::int64_t written = 0;
   std::int64_t rejected = 0;
   std::int64_t superseded = 0;  // a restart went through their step again
+  std::int64_t left_out = 0;    // the target has no place for them
   std::vector<RejectedRows> rejections;
   std::vector<std::string> remarks;  // what the target has no place for, and the like
 };
@@ -38,6 +39,7 @@ class RowAccount {
   void read(std::int64_t rows);
   void reject(RejectedRows rows);
   void supersede(std::int64_t rows);
+  void leave_out(std::int64_t rows);
   void remark(const std::string& text);  // each once
   // How far a source is: bytes of a part that are done.
   void advance(std::int64_t bytes) const {

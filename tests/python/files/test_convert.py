@@ -26,6 +26,10 @@ import trainmon
 from written_run import WrittenRank
 
 RANKS = 2
+ALL_STATS = [
+    *("norm", "min", "max", "absmax", "mean", "std"),
+    *("zeros", "nans", "infs", "subnormals", "count"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +104,7 @@ READERS = {"csv": csv_rows, "jsonl": json_rows, "sqlite": sqlite_rows}
 
 def convert(source, out, to, **keys):
     report = trainmon.convert(source, out, to, **keys)
-    assert report.rows == report.written + report.rejected + report.superseded
+    assert report.rows == report.written + report.rejected + report.superseded + report.left_out
     return report
 
 
@@ -143,9 +147,10 @@ def test_threads_change_nothing(run, tmp_path, to):
         assert file.read_bytes() == (tmp_path / "8" / file.name).read_bytes()
 
 
-def test_tensorboard(run, table, tmp_path):
-    convert(run, tmp_path / "tb", "tensorboard", kinds="weights", stats=["norm", "mean"])
-    weights = trainmon.read_table(run, kinds="weights", stats=["norm", "mean"])
+@pytest.mark.parametrize("stats", [["norm", "mean"], None])
+def test_tensorboard(run, tmp_path, stats):
+    convert(run, tmp_path / "tb", "tensorboard", kinds="weights", stats=stats)
+    weights = trainmon.read_table(run, kinds="weights", stats=stats)
     for rank in range(RANKS):
         reader = EventAccumulator(str(tmp_path / "tb" / f"rank_{rank}"), {"scalars": 0})
         reader.Reload()
@@ -157,7 +162,7 @@ def test_tensorboard(run, table, tmp_path):
         }
         wanted = set()
         for i in np.flatnonzero(weights["rank"] == rank):
-            for stat in ("norm", "mean"):
+            for stat in stats or ALL_STATS:
                 value = float(np.float32(weights[stat][i]))
                 tag = f"{stat}/{weights['kind'][i]}/{weights['name'][i]}"
                 if weights["micro_step"][i]:

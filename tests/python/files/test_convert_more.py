@@ -25,6 +25,24 @@ from written_run import WrittenRank
 ALERT = ["restart", "rank", "kind", "name", "element", "step", "rule", "count", "message"]
 
 
+@pytest.mark.parametrize("to", ["msprobe_db", "msprobe_trend"])
+def test_rows_without_a_place_are_not_counted_as_written(run, tmp_path, to):  # noqa: F811
+    report = trainmon.convert(run, tmp_path / "a.db", to)
+    database = sqlite3.connect(tmp_path / "a.db")
+    tables = [
+        name
+        for (name,) in database.execute(
+            "SELECT name FROM sqlite_master"
+            " WHERE name GLOB 'metric_[0-9]*_step_*' OR name = 'trend_data'"
+        )
+    ]
+    rows = sum(database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables)
+    assert report.rows == trainmon.read_table(run).num_rows + report.superseded
+    assert 0 < report.written == rows < report.rows - report.superseded
+    assert report.left_out == report.rows - report.superseded - rows
+    assert any(f"{report.left_out} rows have no place" in remark for remark in report.remarks)
+
+
 def test_duckdb_and_pandas_read_the_csv(run, tmp_path):  # noqa: F811
     trainmon.convert(run, tmp_path / "out", "csv", kinds=["grad_reduced"], stats=["norm", "count"])
     file = str(tmp_path / "out/rows.csv")
