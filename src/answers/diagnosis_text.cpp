@@ -43,7 +43,9 @@ std::string sound_text(const Diagnosis& diagnosis) {
   if (diagnosis.starts.size() > 1) {
     text += " of " + std::to_string(diagnosis.starts.size()) + " starts";
   }
-  if (diagnosis.left_history) return text + ", but something changed abruptly";
+  if (diagnosis.left_history && !tells_more_than_lines(diagnosis)) {
+    return text + ", but something changed abruptly";
+  }
   return diagnosis.findings.empty() ? text : text + ", but something was noticed";
 }
 
@@ -87,9 +89,10 @@ std::string check_text(const Finding& one) {
 
 namespace {
 
+constexpr std::int64_t kYoung = ShiftSearch::kYoung;
+
 // Most lines are unusual in the first steps of a run. A long one has others.
 std::string grown(const RunRows& run) {
-  constexpr std::int64_t kYoung = ShiftSearch::kYoung;
   const bool is_long = std::ranges::any_of(
       run.scalars, [](const ReadScalar& one) { return one.step >= 2 * kYoung; });
   return is_long ? " --steps " + std::to_string(kYoung) + ":" : "";
@@ -107,14 +110,22 @@ const Finding& finding_to_look_at(const Diagnosis& diagnosis) {
   const auto& all = diagnosis.findings;
   if (diagnosis.verdict) return all[*diagnosis.verdict];
   if (const auto changed = changed_bits(all); changed != all.end()) return *changed;
-  const auto later = std::ranges::find_if(all, [](const Finding& one) { return one.step > 1; });
-  return later != all.end() ? *later : all.front();
+  for (const std::int64_t from : {kYoung, std::int64_t{2}}) {
+    const auto later =
+        std::ranges::find_if(all, [&](const Finding& one) { return one.step >= from; });
+    if (later != all.end()) return *later;
+  }
+  return all.front();
 }
 
 }  // namespace
 
 bool tells_more_than_lines(const Diagnosis& diagnosis) {
-  return changed_bits(diagnosis.findings) != diagnosis.findings.end();
+  const auto& all = diagnosis.findings;
+  if (all.empty() || !diagnosis.left_history) return !all.empty();
+  if (changed_bits(all) != all.end()) return true;
+  const std::int64_t step = finding_to_look_at(diagnosis).step;
+  return step >= kYoung && step <= diagnosis.left_history->row.step;
 }
 
 std::string next_command(const Diagnosis& diagnosis, const std::filesystem::path& run) {

@@ -70,6 +70,7 @@ void Engine::take(StepEvidence&& evidence) {
   check_exp_avg(window, findings_);
   check_exp_avg_sq(window, findings_);
   resumed_moments_.check(window, findings_);
+  edited_moments_.check(window, findings_);
   updates_.check(window, findings_);
   step_sizes_.check(window, findings_);
   unmoved_.check(window, findings_);
@@ -129,6 +130,7 @@ void Engine::forget_start(const StepEvidence& first) {
   untrained_ = {};
   by_hand_ = {};
   replicas_ = {};
+  edited_moments_ = {};
   backwards_ = {};
   stale_gradients_ = {};
   gradient_ranges_ = {};

@@ -13,6 +13,7 @@
 #include "detect/by_hand.h"
 #include "detect/canaries.h"
 #include "detect/checks.h"
+#include "detect/edited_moments.h"
 #include "detect/ended_gradients.h"
 #include "detect/evidence.h"
 #include "detect/findings.h"
@@ -141,6 +142,7 @@ class Engine {
   std::int32_t restart_ = 0;
   std::optional<StepEvidence> before_;
   Reductions reductions_;
+  EditedMoments edited_moments_;
   EndedGradients ended_gradients_;
   ZeroGradients zero_;
   DeclaredJumps jumps_;

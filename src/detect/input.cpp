@@ -27,6 +27,7 @@ constexpr double kOfFlags = 1.0;
 
 constexpr std::string_view kAgain = "the model is given the batch of the call before again";
 constexpr std::string_view kEachCall = ", and then in each call";
+constexpr std::string_view kLonger = ", more often than at other times";
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -209,8 +210,8 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, bool is_besid
     if (regular.times >= kRegular && regular.is_even &&
         stream.run.length >= regular.length + kCertain && stream.run.is_over_steps &&
         !std::exchange(regular.is_said, true)) {
-      report.add(regular.beyond, {call.rank}, is_certain,
-                 std::string(kAgain) + ", more often than at other times");
+      regular.said = regular.beyond;
+      report.add(regular.said, {call.rank}, is_certain, std::string(kAgain) + std::string(kLonger));
     }
   }
   // What is repeated from the start on is told when it has gone on for a while.
@@ -225,6 +226,10 @@ void Inputs::check_again(std::int64_t step, const InputCall& call, bool is_besid
 void Inputs::end_run(Stream& stream, std::int32_t rank, Report& report) {
   Regular& regular = stream.regular;
   const Run run = std::exchange(stream.run, {});
+  if (regular.is_said && run.length >= regular.length + kCertain && ++regular.longer == 2) {
+    const std::string was = std::string(kAgain) + std::string(kLonger);
+    report.doubt(regular.said, rank, was, was + ", and again later");
+  }
   if (run.length < kCertain || regular.times >= kRegular) return;
   if (run.follows_new) regular = {.length = run.length, .step = run.step};
   if (regular.length == 0) return;

@@ -51,6 +51,8 @@ class Inputs {
     std::int64_t times = 0;
     std::int64_t step = 0;    // of the first run
     std::int64_t beyond = 0;  // the step in which a later one became longer
+    std::int64_t said = 0;    // that of which it was said
+    int longer = 0;           // such runs that ended
     bool is_said = false;
   };
   using Given = LastGiven::Given;

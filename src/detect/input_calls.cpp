@@ -55,7 +55,8 @@ std::vector<InputCall> calls_of(const std::vector<Input>& rows) {
     return std::tuple_cat(place(*one), std::tuple(one->seq));
   });
   std::vector<InputCall> calls;
-  bool is_known = true;  // whether all tensors of the call have a fingerprint
+  bool is_known = true;    // whether all tensors of the call have a fingerprint
+  std::vector<bool> vary;  // by call
   for (const Input* one : sorted) {
     if (calls.empty() || place(calls.back()) != place(*one)) {
       calls.push_back({.rank = one->rank,
@@ -66,6 +67,7 @@ std::vector<InputCall> calls_of(const std::vector<Input>& rows) {
                        .is_of_whole_batch = one->is_of_whole_batch,
                        .is_unrelated = one->is_unrelated});
       is_known = true;
+      vary.push_back(false);
     }
     InputCall& call = calls.back();
     if (one->entropy) {
@@ -77,7 +79,11 @@ std::vector<InputCall> calls_of(const std::vector<Input>& rows) {
       call.bits.reset();
       continue;
     }
+    vary.back() = vary.back() || !one->is_constant;
     call.bits = call.bits.value_or(0) + mixed(hash_of(one->element) ^ mixed(*one->fingerprint));
+  }
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (!vary[i]) calls[i].bits.reset();
   }
   const auto model = [](const InputCall& one) { return std::pair(one.rank, one.chunk); };
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> forwards;

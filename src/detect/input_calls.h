@@ -34,6 +34,7 @@ struct Input {
   std::optional<std::uint64_t> fingerprint = {};  // of its bits
   std::optional<double> entropy = {};             // in bits
   std::optional<Sizes> sizes = {};
+  bool is_constant = false;                              // all elements are alike
   double count = 0.0;                                    // elements
   std::optional<std::pair<double, double>> limits = {};  // of ids: the smallest, the largest
 };
@@ -48,8 +49,8 @@ struct InputCall {
   std::uint64_t seq = 0;      // of its first row
   bool is_of_whole_batch = false;
   bool is_unrelated = false;
-  // Of all its tensors and the names of their arguments; nullopt where one has no fingerprint, or
-  // where it is given more.
+  // Of all its tensors and the names of their arguments. nullopt where one has no fingerprint, it
+  // is given more, or all are constant: silence and padding come again by themselves.
   std::optional<std::uint64_t> bits = {};
   std::vector<std::pair<std::string, double>> entropies = {};  // by argument
 };

@@ -136,6 +136,7 @@ std::optional<Input> Parameters::input(SeriesId series, const RowState& state,
   if (check != nullptr) one.fingerprint = check->fingerprint;
   const Observation row = detect::observe(state, 0, 1.0);
   one.count = row.count;
+  one.is_constant = derive(Stat::min, state) == derive(Stat::max, state);
   if (!is_floating_point(use.dtype) && row.count > 0.0) {
     one.limits = {derive(Stat::min, state), derive(Stat::max, state)};
   }

@@ -9,7 +9,11 @@ namespace trainmon::detect {
 namespace {
 
 constexpr std::int64_t kCallsFresh = 16, kCallsAgain = 8;  // calls in a row
-constexpr std::size_t kArguments = 256;                    // of all ranks, that are looked at
+// What is given again at once may be a mask or a value that stays. So it must have been new for
+// longer, and have so many elements.
+constexpr std::int64_t kCallsFreshest = 64;
+constexpr double kElements = 8.0;
+constexpr std::size_t kArguments = 256;  // of all ranks, that are looked at
 
 auto place_of_call(const Input& one) {
   return std::tuple(one.rank, one.chunk, one.call, one.accum);
@@ -22,7 +26,7 @@ void RepeatedArguments::Line::note(std::uint64_t bits, std::int64_t step) {
   const std::optional<LastGiven::Given> same = given.note(bits, step);
   const std::int64_t before = std::exchange(distance, same ? number - same->number : 0);
   fresh = same ? 0 : fresh + 1;
-  was_new = was_new || fresh >= kCallsFresh;
+  freshest = std::max(freshest, fresh);
   if (!same || distance != before) again = 0;
   if (same && again++ == 0) since = step;
 }
@@ -55,17 +59,21 @@ void RepeatedArguments::check_call(const Window& window, const std::vector<Named
   const auto is_new = [](const Named& one) { return one.second->fresh >= kCallsAgain; };
   if (std::ranges::none_of(call, is_new)) return;
   for (const auto& [input, line] : call) {
-    // What is given again at once may be one mask, or a value that stays.
-    const bool is_again = line->was_new && line->distance > 1 && line->again >= kCallsAgain;
+    const bool may_stay =
+        line->freshest < kCallsFreshest || input->count < kElements || input->is_constant;
+    const bool is_again = line->freshest >= kCallsFresh && line->again >= kCallsAgain &&
+                          (line->distance > 1 || (line->distance == 1 && !may_stay));
     if (!is_again) continue;
     const std::int64_t now = window.now.step;  // of other ranks it is said in the same step
     if (said_.try_emplace(input->element, now).first->second != now) continue;
     Finding one = window.notice(Check::input, Stage::input, input->rank, line->since);
     one.evidence = Evidence::fingerprints;
-    one.text = printable(input->element) + " is given again what it had " +
-               std::to_string(line->distance) +
-               " calls before, call by call, though another argument is new: as random numbers "
-               "that are seeded again";
+    one.text =
+        printable(input->element) +
+        (line->distance == 1 ? " is given the same again in each call"
+                             : " is given again what it had " + std::to_string(line->distance) +
+                                   " calls before, call by call") +
+        ", though another argument is new: as random numbers that are seeded again";
     found.add(std::move(one));
   }
 }

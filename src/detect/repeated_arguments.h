@@ -28,7 +28,7 @@ class RepeatedArguments {
   struct Line {
     LastGiven given{kRemembered};
     std::int64_t fresh = 0;     // calls in a row that were given what is new
-    bool was_new = false;       // there were enough of them
+    std::int64_t freshest = 0;  // the most of them
     std::int64_t distance = 0;  // to the call that had the same; 0: it is new
     std::int64_t again = 0;     // calls in a row with this distance
     std::int64_t since = 0;     // the step of the first

@@ -143,6 +143,24 @@ TEST_F(Habits, AScheduleThatIsSteppedTwiceFromAStartOnIsSaidOnce) {
   expect_one("config", 40, {}, "changed by -0.0005 in each step, and now it changes by -0.001");
 }
 
+TEST_F(Habits, AScheduleThatIsSteppedInEachMicroStepFromAStepOnIsSaidOnce) {
+  steps(90, one_backward, slowly,
+        [](std::int64_t step) { return cosine(step < 60 ? step : 59 + 4 * (step - 59), 300); });
+  expect_one("config", 60, {}, "of group 0 changes 4 times as much in a step from here on");
+}
+
+TEST_F(Habits, AScheduleOfPiecesIsNothing) {
+  const auto in_pieces = [](std::int64_t step) {
+    const auto at = static_cast<double>(step);
+    if (step < 20) return 0.005 * at;                 // warm-up
+    if (step < 40) return 0.1;                        // constant
+    if (step < 70) return 0.1 - 0.002 * (at - 40.0);  // a line
+    return step < 90 ? 0.01 : 0.001;                  // two stairs
+  };
+  steps(120, one_backward, slowly, in_pieces);
+  expect_none();
+}
+
 TEST_F(Habits, AScheduleThatNobodyStepsFromAStartOnIsSaidOnce) {
   steps(40, one_backward, slowly, [](std::int64_t step) { return cosine(step, 200); });
   restart = 1;

@@ -1,6 +1,7 @@
 // Batches that are given again, to the same rank or to another, from rows written by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
@@ -11,6 +12,8 @@
 
 namespace trainmon::detect {
 namespace {
+
+constexpr std::uint64_t kConstant = std::uint64_t{1} << 40;  // elements that are all alike
 
 class InputRows : public ::testing::Test {
  protected:
@@ -28,6 +31,7 @@ class InputRows : public ::testing::Test {
       one.element = "input." + std::to_string(i);
       one.is_of_whole_batch = is_of_whole_batch && !are_unrelated;
       one.is_unrelated = are_unrelated;
+      one.is_constant = batch[i] == kConstant;
       one.fingerprint = batch[i];
       given_.push_back(one);
     }
@@ -184,6 +188,30 @@ TEST_F(InputRows, DataThatRepeatThemselvesNowMoreNowLessOftenAreMeant) {
   ASSERT_EQ(found().size(), 1U);
   EXPECT_EQ(found()[0].step, 12);
   EXPECT_NE(found()[0].text.find("several times in a row, as in later steps"), std::string::npos);
+}
+
+// As silence in a recording, or the padding behind sequences.
+TEST_F(InputRows, ConstantBatchesInARowAreSound) {
+  for (std::uint64_t step = 0; step < 60; ++step) take(step >= 20 && step < 30 ? kConstant : step);
+  EXPECT_TRUE(found().empty());
+}
+
+// As passes over one batch that a limit ends: sooner at first, and later not.
+TEST_F(InputRows, LongerRepetitionsThatEndAgainAndAgainAreMeant) {
+  std::uint64_t batch = 100;
+  const auto repeat = [&](int times) {
+    ++batch;
+    for (int i = 0; i < times; ++i) take(batch);
+  };
+  for (int i = 0; i < 20; ++i) repeat(1);
+  for (const int times : {4, 4, 4, 4, 9}) repeat(times);
+  const auto certain = [&] {
+    const auto all = found();
+    return std::ranges::count_if(all, &Finding::certain);
+  };
+  EXPECT_EQ(certain(), 1);
+  for (const int times : {4, 8, 3}) repeat(times);
+  EXPECT_EQ(certain(), 0);
 }
 
 TEST_F(InputRows, EveryBatchTwiceIsOneNotice) {

@@ -11,6 +11,8 @@
 namespace trainmon::detect {
 namespace {
 
+constexpr std::uint64_t kConstant = 7777;  // elements that are all alike
+
 class Calls {
  public:
   explicit Calls(std::vector<std::int32_t> ranks = {0}) : engine_(none_, ranks), ranks_(ranks) {}
@@ -25,6 +27,8 @@ class Calls {
         one.seq = ++seq_;
         one.element = "input." + std::to_string(i);
         one.is_of_whole_batch = true;
+        one.count = 16.0;
+        one.is_constant = arguments[i] == kConstant;
         one.fingerprint = mixed(arguments[i] * 64 + static_cast<std::uint64_t>(rank));
         evidence.add(std::move(one));
       }
@@ -55,6 +59,24 @@ TEST(RepeatedArguments, NoiseThatIsSeededAgainIsSaidOnceOfAllRanks) {
   EXPECT_FALSE(one.certain);
   EXPECT_NE(one.text.find("input.1 is given again what it had 5 calls before"), std::string::npos)
       << one.text;
+}
+
+// As time steps that are drawn with one seed in each step. A mask may become that of full
+// sequences.
+TEST(RepeatedArguments, WhatWasNewForLongAndStaysIsSaidUnlessItIsConstant) {
+  for (const std::uint64_t stays : {std::uint64_t{5}, kConstant}) {
+    Calls calls;
+    for (std::uint64_t step = 0; step < 120; ++step) {
+      calls.give({calls.fresh(), step < 80 ? calls.fresh() : stays});
+    }
+    ASSERT_EQ(calls.found().size(), stays == kConstant ? 0U : 1U);
+    if (stays == kConstant) continue;
+    const Finding& one = calls.found().front();
+    EXPECT_EQ(one.step, 81);
+    EXPECT_FALSE(one.certain);
+    EXPECT_NE(one.text.find("input.1 is given the same again in each call"), std::string::npos)
+        << one.text;
+  }
 }
 
 TEST(RepeatedArguments, OneMaskForAllOrAFewInTurnAreNothing) {

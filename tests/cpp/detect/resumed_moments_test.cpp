@@ -51,6 +51,34 @@ TEST(ResumedMoments, ThoseOfOtherTensorsAreNoticed) {
   }
 }
 
+// In the middle of a start, where something announces that it loads a state.
+TEST(EditedMoments, FreshOnesAreNoticedBehindAnEdit) {
+  for (const bool is_lost : {true, false}) {
+    Training<float> training(70, 2, kAlike, Formula::adam);
+    training.has_checks = true;
+    for (int step = 0; step < 16; ++step) {
+      training.has_edit = step == 9;
+      training.before_step = [&] {
+        for (auto& rank : training.ranks()) {
+          for (auto* const moments : {&rank.m, &rank.v}) {
+            for (auto& one : *moments) {
+              if (is_lost && step == 9) std::ranges::fill(one, 0.0F);
+            }
+          }
+        }
+      };
+      training.step();
+    }
+    ASSERT_EQ(training.findings().all().size(), is_lost ? 1U : 0U);
+    if (!is_lost) continue;
+    const Finding& one = training.findings().all().front();
+    EXPECT_EQ(one.step, 9);
+    EXPECT_FALSE(one.certain);
+    EXPECT_EQ(one.ranks, (std::vector<std::int32_t>{0, 1}));
+    EXPECT_NE(one.text.find("the moments begin at zero here"), std::string::npos) << one.text;
+  }
+}
+
 TEST(ResumedMoments, FreshOnesAreNoticed) {
   Training<float> training(71, 2, kAlike, Formula::adam);
   training.has_checks = true;

@@ -20,6 +20,7 @@ import trainmon
 
 NUMPY, TORCH, PYTHON = numpy.random.default_rng(1), torch.Generator(), random.Random(2)
 SEEN, COUNT = [], 0
+ARRAY, TENSOR, ITERATOR = numpy.zeros(1), torch.zeros(8), itertools.count()
 
 
 class Reversed(torch.autograd.Function):
@@ -44,6 +45,11 @@ class Anneal:
     def __call__(self):
         self.value *= self.rate
         return self.value
+
+
+NESTED = types.SimpleNamespace(all={"mask": NUMPY})
+ANNEAL = Anneal()
+WAYS = {"mask": lambda x: x * of_mask(NUMPY.random(8) > 0.3)}
 
 
 class Parent(nn.Module):
@@ -98,6 +104,21 @@ def count(model, x):
     return x * (1 + 0.001 * COUNT)
 
 
+def write_array(model, x):
+    ARRAY[0] += 1
+    return x / (1 + 0.01 * float(ARRAY[0]))
+
+
+def write_data(model, x):
+    TENSOR.data.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+    return x - TENSOR
+
+
+def note(model, x):
+    note.calls = getattr(note, "calls", 0) + 1
+    return x * (1 + 0.001 * note.calls)
+
+
 def remember(model, x, kept=[]):  # noqa: B006
     kept.append(1)
     return x * (1 + 0.001 * len(kept[-40:]))
@@ -130,21 +151,36 @@ STATES = {
     "list_global": (list, see),
     "number_global": (list, count),
     "default": (list, remember),
+    "nested_global": (list, lambda m, x: x * of_mask(NESTED.all["mask"].random(8) > 0.3)),
+    "by_name": (list, lambda m, x: WAYS["mask"](x)),
+    "object_global": (list, lambda m, x: x * ANNEAL()),
+    "array_global": (list, write_array),
+    "data_global": (list, write_data),
+    "iterator_global": (list, lambda m, x: x * (1 - 0.001 * next(ITERATOR))),
+    "attribute": (list, note),
     "hidden": (lambda: [nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))], without_gradient),
 }  # fmt: skip
+CHANGED = "its forward changes what is outside of the model: "
 # What has no canary, and what is said of it.
 SAID = {
     "count": "state is a count, which has no copy here",
     "hidden": "state[0] is a module that is no child of the model",
-    "list_global": "its forward changes what is outside of the model: SEEN",
-    "number_global": "its forward changes what is outside of the model: COUNT",
+    "list_global": CHANGED + "SEEN",
+    "number_global": CHANGED + "COUNT",
+    "object_global": CHANGED + "ANNEAL",
+    "array_global": CHANGED + "ARRAY",
+    "data_global": CHANGED + "TENSOR",
+    "attribute": CHANGED + "note",
+    "iterator_global": "its functions may advance ITERATOR, a count",
 }
 
 
 def train(out, name, around=None, steps=16):
     """Losses, weights, and all that the model keeps."""
-    global NUMPY, COUNT
-    NUMPY, COUNT = numpy.random.default_rng(1), 0
+    global NUMPY, COUNT, ITERATOR
+    NUMPY, COUNT, ITERATOR = numpy.random.default_rng(1), 0, itertools.count()
+    NESTED.all["mask"], ANNEAL.value, note.calls = NUMPY, 1.0, 0
+    ARRAY.fill(0), TENSOR.zero_()
     TORCH.manual_seed(3), PYTHON.seed(2), SEEN.clear(), Reversed.sizes.clear()
     remember.__defaults__[0].clear()
     torch.manual_seed(0)
@@ -176,6 +212,7 @@ def train(out, name, around=None, steps=16):
     if name == "hidden":
         state = list(model.state[0].buffers())
     drawn = NUMPY.random(), torch.rand(1, generator=TORCH).item(), PYTHON.random(), COUNT
+    drawn += ANNEAL.value, ARRAY[0], TENSOR.tolist(), next(ITERATOR), note.calls
     weights = [p.detach().tolist() for p in model.parameters()]
     return repr((losses, weights, state, drawn, SEEN, Reversed.sizes, remember.__defaults__))
 

@@ -14,6 +14,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainmon.base.signals import pass_on
+from trainmon.torch.canary.kept import are_same_bits
 from trainmon.torch.canary.random_states import RandomStates, random_as
 from trainmon.torch.canary.stand_ins import CannotTwin
 from trainmon.torch.canary.surroundings import Surroundings
@@ -149,22 +150,31 @@ class Canary:
         self.weights = weights_of(self.root)
 
     def _run(self, place) -> None:
+        once = self._once(None) if self.states is None else None
+        if self.is_over:
+            return
+        again = self._once(place)
+        if once is not None and not all(map(are_same_bits, once, again)):
+            self.end("its forward returns something else for the same batch at once")
+
+    def _once(self, place) -> list[Tensor]:
+        """What the twin returns. Without a place there are no rows."""
         twin, kinds = Twin(self.root, self.weights), self.adapter.kinds
-        around = self._around(twin)
-        generators = {**twin.stand_ins.generators, **around.generators()}
+        kept = self._around(twin).keep()
+        generators = {**twin.stand_ins.generators, **kept.generators}
         if self.states is None:
             devices = {str(copy.device) for _, copy in self.weights.values() if copy.is_cuda}
             self.states = RandomStates(sorted(devices), generators)
         self.calls.clear()
-        for name, module in self._watched(twin) if "canary_actv" in kinds else ():
+        for name, module in self._watched(twin) if place and "canary_actv" in kinds else ():
             module.register_forward_hook(OnOutput(self, name, place))
         args, kwargs = _pytree.tree_map(_copied, self.inputs)
-        kept = around.keep()
         try:
             with random_as(self.states, generators), self._alone():
                 output = twin.root(*args, **kwargs)
                 if self.gives_gradients and "canary_grad" in kinds:
                     self._read_gradients(output, place)
+                return [tensor.detach() for _, tensor in of_output(output)]
         finally:
             changed = kept.put_back()
             if twin.put_back():
@@ -236,7 +246,7 @@ class Canary:
             return self._without_gradients("they are not finite")
         self.had_gradients = True
         for (parameter, _), gradient in zip(pairs, gradients, strict=True):
-            if gradient is not None:
+            if gradient is not None and place is not None:
                 self._row("canary_grad", parameter.name, "", gradient, place, 0)
         return None
 

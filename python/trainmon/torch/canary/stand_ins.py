@@ -67,7 +67,7 @@ class StandIns:
         self.known = known  # by id: modules, parameters and buffers first
         self.kept: list = []  # so that no other object has an id of these
         self.generators: dict[str, object] = {}  # by the place that holds it
-        self.functions: list[types.FunctionType] = []  # that the model may call
+        self.functions: list[types.FunctionType] = []  # that the model holds, closures copied
         self.classes: set[type] = set()  # that it may make objects of, or has
 
     def of(self, value, place: str):
@@ -90,8 +90,8 @@ class StandIns:
         elif isinstance(value, types.FunctionType):
             return self._function(value, place)
         elif isinstance(value, types.MethodType):
-            self.functions.append(value.__func__)
-            copy = types.MethodType(value.__func__, self.of(value.__self__, place))
+            function = self.of(value.__func__, place)
+            copy = types.MethodType(function, self.of(value.__self__, place))
         elif isinstance(value, types.BuiltinFunctionType):
             return self._bound_builtin(value, place)
         elif isinstance(value, functools.partial):
@@ -143,7 +143,7 @@ class StandIns:
             copy = base.__new__(kind)
         except TypeError:
             raise CannotTwin(f"{place} is a {kind.__name__}, which has no copy here") from None
-        attributes, slots = attributes_of(value), _slots_of(value)
+        attributes, slots = attributes_of(value), slots_of(value)
         if base is object and not attributes and not slots:
             return value  # a mark that is compared, if anything
         self._know(value, copy)
@@ -193,7 +193,7 @@ class StandIns:
         return self._know(function, copy)
 
 
-def _slots_of(value) -> list[tuple]:
+def slots_of(value) -> list[tuple]:
     """(descriptor, what it has), of a class that names its attributes."""
     return [
         (one, one.__get__(value))

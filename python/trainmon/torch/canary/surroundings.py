@@ -6,27 +6,16 @@ import sys
 import types
 from collections import deque
 
-import torch
-from torch import Tensor
-
+from trainmon.torch.canary.kept import MISSING, Kept, items_of, read
 from trainmon.torch.canary.random_states import is_generator
-from trainmon.torch.canary.stand_ins import (
-    MOST,
-    CannotTwin,
-    attributes_of,
-    content_of,
-    is_constant,
-    refuse_what_acts,
-)
+from trainmon.torch.canary.stand_ins import content_of, is_constant
 
-MOST_FUNCTIONS = 5_000  # that are looked into, the nearest first
+MOST_OPENED = 20_000  # functions, classes and objects that are looked into, the nearest first
 # What these have is no part of a model, or is kept in another way.
 _LEFT_OUT = frozenset({*sys.stdlib_module_names, "torch", "numpy", "trainmon"})
 _WRAPPING = (
     staticmethod, classmethod, property, functools.partial, functools.cached_property, types.MethodType,
 )  # fmt: skip
-_BASES = dict, list, set, deque
-_MISSING = object()
 
 
 def _is_left_out(place: str | None) -> bool:
@@ -34,180 +23,97 @@ def _is_left_out(place: str | None) -> bool:
 
 
 class Surroundings:
-    """Names through which functions may reach what changes. CannotTwin: one of them is a module or an optimizer."""
+    """Names through which functions that a model holds, and methods of classes, may reach what changes. They are
+    found in their code. What they reach otherwise is not seen, as through a library in C."""
 
     def __init__(self, functions: list[types.FunctionType], classes: set[type]):
-        self.names: list[tuple] = []  # (what has it, its name)
+        self.names: list[tuple] = []  # (what has it, its name, as people know it)
         self.seen: set[int] = set()
-        self.kept: list = []  # so that ids of `seen` are of these
-        self.open = deque(functions)
-        for one in classes:
-            self._class(one)
-        while self.open and len(self.seen) < MOST_FUNCTIONS:
-            self._function(self.open.popleft())
+        self.held: list = []  # so that ids of `seen` are of these
+        self.own = {id(one) for one in functions}  # the twin has closures of its own
+        self.open = deque([*classes, *functions])
+        while self.open and len(self.seen) < MOST_OPENED:
+            self._look_into(self.open.popleft())
+
+    def keep(self) -> Kept:
+        """What the names stand for now. CannotTwin: a module, an optimizer, an iterator."""
+        kept = Kept()
+        for owner, name, place in self.names:
+            value = read(owner, name)
+            if value is not MISSING:
+                kept.name(owner, name, value, place)
+        return kept
 
     def _is_new(self, value) -> bool:
         if id(value) in self.seen:
             return False
         self.seen.add(id(value))
-        self.kept.append(value)
+        self.held.append(value)
         return True
+
+    def _look_into(self, value) -> None:
+        if isinstance(value, types.FunctionType):
+            self._function(value)
+        elif isinstance(value, type):
+            self._class(value)
+        elif isinstance(value, _WRAPPING):
+            for name in ("__func__", "__self__", "fget", "fset", "func"):
+                self.open.append(getattr(value, name, None))
+        elif not (is_constant(value) or is_generator(value)) and self._is_new(value):
+            self.open.append(type(value))
+            self.open.extend(items_of(value))
+
+    def _name(self, owner, name, value, place: str) -> None:
+        self.open.append(value)
+        is_rebound = isinstance(value, (int, float, str, bytes, type(None)))
+        if is_rebound or not is_constant(value):
+            self.names.append((owner, name, place))
 
     def _function(self, function: types.FunctionType) -> None:
         space = function.__globals__
         if not self._is_new(function.__code__) or _is_left_out(space.get("__name__")):
             return
-        for cell in function.__closure__ or ():
-            self._name(cell, "cell_contents", content_of(cell))
+        if id(function) not in self.own:
+            self._inside(function)
+        names = _names_of(function.__code__)
+        self._space(space, names, every="globals" in names or {"sys", "modules"} <= names)
+        for name in names:  # of imports inside of it
+            for module in (name, f"{space.get('__package__')}.{name}"):
+                if not _is_left_out(module) and isinstance(
+                    sys.modules.get(module), types.ModuleType
+                ):
+                    self._space(vars(sys.modules[module]), names, every="getattr" in names)
+
+    def _inside(self, function: types.FunctionType) -> None:
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        for name, cell in cells:
+            self._name(cell, "cell_contents", content_of(cell), name)
         for defaults in (function.__defaults__ or (), (function.__kwdefaults__ or {}).values()):
             for one in defaults:
-                self._name([one], 0, one)
-        names = _names_of(function.__code__)
-        for name in names & space.keys():
-            value = space[name]
-            self._name(space, name, value)
-            if isinstance(value, types.ModuleType) and not _is_left_out(value.__name__):
-                for one in names & vars(value).keys():
-                    self._name(vars(value), one, vars(value)[one])
+                self._name([one], 0, one, f"a default of {function.__name__}")
 
-    def _name(self, owner, name, value) -> None:
-        if isinstance(value, type):
-            self._class(value)
-        elif isinstance(value, (types.FunctionType, *_WRAPPING)):
-            self._callable(value)
-        elif not is_constant(value) or isinstance(value, (int, float, str, bytes, type(None))):
-            self.names.append((owner, name))
+    def _space(self, space: dict, names: set[str], every: bool = False, depth: int = 4) -> None:
+        for name in list(space) if every else names & space.keys():
+            value = space[name]
+            self._name(space, name, value, name)
+            if isinstance(value, types.ModuleType) and depth and not _is_left_out(value.__name__):
+                self._space(vars(value), names, "getattr" in names, depth - 1)
 
     def _class(self, kind: type) -> None:
         for base in kind.__mro__:
             if _is_left_out(base.__module__) or not self._is_new(base):
                 continue
             for name, value in vars(base).items():
-                if not name.startswith("__"):
-                    self._name(base, name, value)
+                if name.startswith("__"):
+                    self.open.append(value)
                 else:
-                    self._callable(value)
-
-    def _callable(self, value) -> None:
-        if isinstance(value, types.FunctionType):
-            self.open.append(value)
-        elif isinstance(value, _WRAPPING):
-            for name in ("__func__", "fget", "fset", "func"):
-                self._callable(getattr(value, name, None))
-
-    def _values(self):
-        for owner, name in self.names:
-            value = _read(owner, name)
-            if value is not _MISSING:
-                yield owner, name, value
-
-    def generators(self) -> dict[str, object]:
-        return {
-            f"{id(owner)} {name}": value
-            for owner, name, value in self._values()
-            if is_generator(value)
-        }
-
-    def keep(self) -> Kept:
-        kept = Kept()
-        for owner, name, value in self._values():
-            kept.name(owner, name, value)
-        return kept
-
-
-class Kept:
-    """What names stand for, and what those objects have. What changed is put back."""
-
-    def __init__(self):
-        self.names: list[tuple] = []
-        self.contents: list[tuple] = []  # (place, object, base or None of attributes, contents)
-        self.tensors: list[tuple] = []  # (place, tensor, its version, a copy)
-        self.seen: dict[int, object] = {}
-
-    def name(self, owner, name, value) -> None:
-        self.names.append((owner, name, value))
-        self._object(value, str(name))
-
-    def _object(self, value, place: str) -> None:
-        if id(value) in self.seen or is_constant(value) or is_generator(value):
-            return
-        refuse_what_acts(value, place)
-        self.seen[id(value)] = value
-        if len(self.seen) > MOST:
-            raise CannotTwin(f"its functions may reach more than {MOST:,} objects")
-        if isinstance(value, Tensor):
-            self.tensors.append((place, value, value._version, value.detach().clone()))
-            return
-        base = next((one for one in _BASES if isinstance(value, one)), None)
-        for of in (base, None):
-            if of is None and base is not None and not attributes_of(value):
-                continue
-            contents = _contents(value, of)
-            self.contents.append((place, value, of, contents))
-            for one in contents:
-                self._object(one, place)
-
-    @torch.no_grad()
-    def put_back(self) -> list[str]:
-        """The places of what changed."""
-        changed = []
-        for owner, name, value in self.names:
-            if _read(owner, name) is not value:
-                changed.append(str(name))
-                _write(owner, name, value)
-        for place, value, base, contents in self.contents:
-            now = _contents(value, base)
-            if len(now) != len(contents) or any(a is not b for a, b in zip(now, contents)):
-                changed.append(place)
-                _fill(value, base, contents)
-        for place, tensor, version, copy in self.tensors:
-            if tensor._version != version:
-                changed.append(place)
-                tensor.copy_(copy)
-        return changed
-
-
-def _contents(value, base) -> list:
-    """Items of a container, keys before their values; of no base, attributes."""
-    if base is None or base is dict:
-        items = dict.items(attributes_of(value) if base is None else value)
-        return [one for item in items for one in item]
-    return list(base.__iter__(value))
-
-
-def _fill(value, base, contents: list) -> None:
-    if base is None or base is dict:
-        held = attributes_of(value) if base is None else value
-        dict.clear(held)
-        dict.update(held, zip(contents[::2], contents[1::2], strict=True))
-    elif base is list:
-        list.__setitem__(value, slice(None), contents)
-    else:
-        base.clear(value)
-        (set.update if base is set else deque.extend)(value, contents)
+                    self._name(base, name, value, f"{base.__name__}.{name}")
 
 
 def _names_of(code: types.CodeType) -> set[str]:
-    """Of globals and attributes, also in functions inside of it."""
+    """Of globals, attributes and imports, also in functions inside of it."""
     names = set(code.co_names)
     for one in code.co_consts:
         if isinstance(one, types.CodeType):
             names |= _names_of(one)
     return names
-
-
-def _read(owner, name):
-    if isinstance(owner, types.CellType):
-        return content_of(owner)
-    if isinstance(owner, list):
-        return owner[name]
-    return (vars(owner) if isinstance(owner, type) else owner).get(name, _MISSING)
-
-
-def _write(owner, name, value) -> None:
-    if isinstance(owner, types.CellType):
-        owner.cell_contents = value
-    elif isinstance(owner, type):
-        setattr(owner, name, value)
-    else:
-        owner[name] = value

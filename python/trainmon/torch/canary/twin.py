@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from trainmon.torch.canary.kept import are_same_bits, put_values
 from trainmon.torch.canary.stand_ins import CannotTwin, StandIns
 from trainmon.torch.hooks.hook import leave_hooks_of_torch
 
@@ -39,7 +40,7 @@ class Twin:
         self.weights = weights
         self.copies: dict[int, object] = {}  # by id, of modules, parameters and buffers
         modules = list(root.modules())
-        self.before: list[tuple[Tensor, int, Tensor]] = []  # buffers, their versions, and values
+        self.before: list[tuple[Tensor, Tensor]] = []  # buffers, and their values
         self.versions = [copy._version for _, copy in weights.values()]
         self.modules: list[tuple[nn.Module, nn.Module]] = []  # (of the model, of the twin)
         for module in modules:
@@ -71,20 +72,18 @@ class Twin:
         for buffer in module._buffers.values():
             if isinstance(buffer, Tensor) and id(buffer) not in self.copies:
                 self.copies[id(buffer)] = buffer.detach().clone()
-                self.before.append((buffer, buffer._version, buffer.detach().clone()))
+                self.before.append((buffer, buffer.detach().clone()))
 
     def are_weights_changed(self) -> bool:
         return self.versions != [copy._version for _, copy in self.weights.values()]
 
-    @torch.no_grad()
     def put_back(self) -> bool:
         """Whether buffers of the model changed, which its forward then holds in a way that is not seen here.
         They are as before after it."""
-        if all(buffer._version == version for buffer, version, _ in self.before):
-            return False
-        for buffer, _, value in self.before:  # not each kernel counts what it changes
-            buffer.copy_(value)
-        return True
+        changed = [pair for pair in self.before if not are_same_bits(*pair)]
+        for buffer, value in changed:
+            put_values(buffer, value)
+        return bool(changed)
 
 
 def _inside(module: nn.Module) -> nn.Module:

@@ -1,0 +1,205 @@
+# What names stand for and what those objects have, put back where a forward changed it.
+from __future__ import annotations
+
+import contextvars
+import functools
+import sys
+import types
+from collections import deque
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from trainmon.torch.canary.random_states import is_generator
+from trainmon.torch.canary.stand_ins import (
+    MOST,
+    CannotTwin,
+    attributes_of,
+    content_of,
+    is_constant,
+    refuse_what_acts,
+    slots_of,
+)
+
+MISSING = object()
+_BASES = dict, list, set, deque
+
+
+class Kept:
+    def __init__(self):
+        self.names: list[tuple] = []
+        self.contents: list[tuple] = []  # (place, object, how it is read and filled, contents)
+        self.arrays: list[tuple] = []  # (place, tensor or array, a copy)
+        self.generators: dict[str, object] = {}  # by place
+        self.seen: dict[int, object] = {}
+
+    def name(self, owner, name, value, place: str) -> None:
+        self.names.append((owner, name, value, place))
+        self._keep(value, place, f"{id(owner)}")
+
+    def _keep(self, value, place: str, path: str) -> None:
+        if is_generator(value):
+            self.generators[path + place] = value
+            return
+        if id(value) in self.seen or is_constant(value):
+            return
+        refuse_what_acts(value, place)
+        if _advances(value):
+            raise CannotTwin(f"its functions may advance {place}, a {type(value).__name__}")
+        self.seen[id(value)] = value
+        if len(self.seen) > MOST:
+            raise CannotTwin(f"its functions may reach more than {MOST:,} objects")
+        if _is_array(value):
+            copy = value.detach().clone() if isinstance(value, Tensor) else value.copy()
+            self.arrays.append((place, value, copy))
+            return
+        for way in _ways_of(value):
+            contents = way.read(value)
+            self.contents.append((place, value, way, contents))
+            for i, one in enumerate(contents):
+                self._keep(one, place, f"{path}.{i}")
+
+    def put_back(self) -> list[str]:
+        """The places of what changed."""
+        changed = []
+        for owner, name, value, place in self.names:
+            if read(owner, name) is not value:
+                changed.append(place)
+                _write(owner, name, value)
+        for place, value, way, contents in self.contents:
+            now = way.read(value)
+            if len(now) != len(contents) or any(map(_is_other, now, contents)):
+                changed.append(place)
+                way.fill(value, contents)
+        for place, value, copy in self.arrays:
+            if not are_same_bits(value, copy):
+                changed.append(place)
+                put_values(value, copy)
+        return changed
+
+
+def _is_other(a, b) -> bool:
+    return a is not b
+
+
+def _is_array(value) -> bool:
+    numpy = sys.modules.get("numpy")
+    return isinstance(value, Tensor) or (numpy is not None and isinstance(value, numpy.ndarray))
+
+
+def _advances(value) -> bool:
+    """Whether it goes on where it is used, and cannot go back."""
+    if isinstance(value, (contextvars.ContextVar, types.GeneratorType, types.CoroutineType)):
+        return True
+    return isinstance(value, Iterator) and not attributes_of(value) and not slots_of(value)
+
+
+@torch.no_grad()
+def are_same_bits(value, copy) -> bool:
+    """Of tensors or of arrays. A NaN is as another one."""
+    if value.shape != copy.shape:
+        return False
+    same = (value == copy) | ((value != value) & (copy != copy))
+    return bool(same.all())
+
+
+@torch.no_grad()
+def put_values(value, copy) -> None:
+    if isinstance(value, Tensor):
+        value.data.copy_(copy)  # graphs that saved it hold: it has the values again
+    else:
+        value[...] = copy
+
+
+# --- contents of objects ----------------------------------------------------------------------------
+
+
+class _Attributes:
+    @staticmethod
+    def read(value) -> list:
+        return [one for item in attributes_of(value).items() for one in item]
+
+    @staticmethod
+    def fill(value, contents: list) -> None:
+        attributes = attributes_of(value)
+        attributes.clear()
+        attributes.update(zip(contents[::2], contents[1::2], strict=True))
+
+
+class _Slots:
+    @staticmethod
+    def read(value) -> list:
+        return [one for _, one in slots_of(value)]
+
+    @staticmethod
+    def fill(value, contents: list) -> None:
+        for (slot, _), one in zip(slots_of(value), contents, strict=True):
+            slot.__set__(value, one)
+
+
+class _Items:
+    def __init__(self, base: type):
+        self.base = base
+
+    def read(self, value) -> list:
+        if self.base is dict:
+            return [one for item in dict.items(value) for one in item]
+        return list(self.base.__iter__(value))
+
+    def fill(self, value, contents: list) -> None:
+        self.base.clear(value)
+        if self.base is dict:
+            dict.update(value, zip(contents[::2], contents[1::2], strict=True))
+        else:
+            (set.update if self.base is set else self.base.extend)(value, contents)
+
+
+class _Held:
+    """Of what is never another one: a method's object, a partial's arguments, items of a tuple."""
+
+    @staticmethod
+    def read(value) -> list:
+        if isinstance(value, types.MethodType):
+            return [value.__self__, value.__func__]
+        if isinstance(value, functools.partial):
+            return [value.func, *value.args, *value.keywords.values()]
+        return list(value)
+
+    fill = None
+
+
+def _ways_of(value) -> list:
+    if isinstance(value, (types.MethodType, functools.partial, tuple, frozenset)):
+        return [_Held]
+    base = next((one for one in _BASES if isinstance(value, one)), None)
+    ways = [] if base is None else [_Items(base)]
+    return [*ways, _Attributes, _Slots]
+
+
+def items_of(value) -> list:
+    """All that it has."""
+    if _is_array(value) or is_generator(value):
+        return []
+    return [one for way in _ways_of(value) for one in way.read(value)]
+
+
+# --- names ------------------------------------------------------------------------------------------
+
+
+def read(owner, name):
+    """What a name of a cell, a class, a list or a dictionary stands for; MISSING without it."""
+    if isinstance(owner, types.CellType):
+        return content_of(owner)
+    if isinstance(owner, list):
+        return owner[name]
+    return (vars(owner) if isinstance(owner, type) else owner).get(name, MISSING)
+
+
+def _write(owner, name, value) -> None:
+    if isinstance(owner, types.CellType):
+        owner.cell_contents = value
+    elif isinstance(owner, type):
+        setattr(owner, name, value)
+    else:
+        owner[name] = value
