@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kAlike = 8;         // changes in a row, in each of the two starts
 constexpr double kNearly = 0.05;  // neighbouring changes differ by this share at most
-constexpr double kGoesOn = 0.25;  // those of a schedule that goes on faster
+constexpr double kNear = 0.25;    // those of a schedule that goes on faster
 constexpr double kFurther = 3.0;  // a start may begin so many changes further
 constexpr double kOther = 1.5;    // the factor between the changes of two starts
 
@@ -27,7 +27,7 @@ void RateSlopes::Rate::add(double value, std::int64_t step) {
     if (std::abs(value - last) > kFurther * std::abs(earlier)) earlier = 0.0;
   } else {
     const double now = (value - last) / static_cast<double>(step - last_step);
-    const bool follows = steps > 2 && is_like(now, change, kGoesOn);
+    const bool follows = steps > 2 && is_like(now, change, kNear);
     if (!follows) {
       steady = alike >= kAlike ? change : 0.0;
       times = steady != 0.0 ? now / steady : 0.0;
