@@ -107,7 +107,7 @@ class Accounting {
     check_sinks(rank, log);
     const auto is_here = [&](const RankDirectory& one) { return one.path == directory.path; };
     const auto at = std::ranges::find_if(directories_, is_here) - directories_.begin();
-    rank.is_newest = is_newest(directories_, static_cast<std::size_t>(at));
+    rank.is_newest = is_last(directories_, static_cast<std::size_t>(at));
     Completeness state = completeness_of(directory, facts, stored, &log, rank.is_newest);
     if (!rank.is_newest && state.writer == WriterState::gone) killed_.add(rank.rank, rank.restart);
     if (!state.skips.empty()) result_.skipped.push_back(std::move(state.skips));

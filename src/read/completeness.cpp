@@ -178,7 +178,7 @@ std::optional<WriterState> ended(const std::filesystem::path& run, const ReadOpt
   const RowFilter filter(options);
   std::optional<WriterState> end;
   for (std::size_t i = 0; i < there.size(); ++i) {
-    if (there[i].error || !filter.takes_rank(there[i].rank) || !is_newest(there, i)) continue;
+    if (there[i].error || !filter.takes_rank(there[i].rank) || !is_last(there, i)) continue;
     std::vector<Damage> said_elsewhere;
     const RunFacts facts = read_run_json(there[i], said_elsewhere);
     const auto stored = read_health_json(there[i], said_elsewhere);

@@ -223,6 +223,16 @@ bool is_newest(const std::vector<RankDirectory>& directories, std::size_t index)
   return index + 1 == directories.size() || directories[index + 1].rank != directories[index].rank;
 }
 
+bool is_last(const std::vector<RankDirectory>& directories, std::size_t index) {
+  if (!is_newest(directories, index)) return false;
+  const auto restart_of = [](const RankDirectory& one) { return one.error ? -1 : one.restart; };
+  const RankDirectory& newest = *std::ranges::max_element(directories, {}, restart_of);
+  if (restart_of(newest) <= directories[index].restart) return true;
+  std::vector<Damage> said_elsewhere;
+  const int world_size = read_run_json(newest, said_elsewhere).world_size;
+  return world_size == 0 || directories[index].rank < world_size;
+}
+
 RunFacts read_run_json(const RankDirectory& directory, std::vector<Damage>& damage) {
   RunFacts facts;
   if (died_at_start(directory.path)) return facts;

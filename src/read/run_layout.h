@@ -39,6 +39,8 @@ std::vector<std::filesystem::path> runs_in(const std::filesystem::path& parent);
 
 // Whether no later restart of the same rank is among them.
 bool is_newest(const std::vector<RankDirectory>& directories, std::size_t index);
+// Nor any of fewer processes, which has no such rank. `directories`: by rank, then restart.
+bool is_last(const std::vector<RankDirectory>& directories, std::size_t index);
 
 // The part of run.json that readers need. Missing or odd entries keep these defaults.
 struct RunFacts {

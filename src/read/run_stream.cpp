@@ -50,7 +50,7 @@ RunStream::RunStream(OpenedRun run, const ReadOptions& options)
       facts_.ranks.push_back(place.rank);
     }
     if (!filter_.takes_rank(place.rank)) continue;
-    are_newest.push_back(is_newest(directories, i) ? 1 : 0);
+    are_newest.push_back(is_last(directories, i) ? 1 : 0);
     ++restarts[place.rank];
     facts_.newest_restart = std::max(facts_.newest_restart, place.restart);
   }

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
+import queue
 import random
+import threading
 import types
 import weakref
 
@@ -129,6 +132,26 @@ def without_gradient(model, x):
         return x + 0.1 * model.state[0](x)
 
 
+@torch.no_grad()
+def drawn_mask(x):
+    return x * of_mask(NUMPY.random(8) > 0.3)
+
+
+@functools.lru_cache
+def table(size):
+    return torch.rand(size)
+
+
+class Freed:
+    def __init__(self):
+        self.names = ["x"]
+
+    def __del__(self):
+        self.names.clear()
+
+
+QUEUE = queue.Queue()
+
 # What a model keeps, and what its forward does with it.
 STATES = {
     "numpy": (lambda: numpy.random.default_rng(0), lambda m, x: x * of_mask(m.state.random(8) > 0.3)),
@@ -158,6 +181,10 @@ STATES = {
     "data_global": (list, write_data),
     "iterator_global": (list, lambda m, x: x * (1 - 0.001 * next(ITERATOR))),
     "attribute": (list, note),
+    "decorated": (list, lambda m, x: x + 0.1 * drawn_mask(x)),
+    "cached": (list, lambda m, x: x + table(8)),
+    "freed": (Freed, lambda m, x: x * len(m.state.names)),
+    "lock": (list, lambda m, x: x * (1 if QUEUE.empty() else 2)),
     "hidden": (lambda: [nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))], without_gradient),
 }  # fmt: skip
 CHANGED = "its forward changes what is outside of the model: "
@@ -171,6 +198,9 @@ SAID = {
     "array_global": CHANGED + "ARRAY",
     "data_global": CHANGED + "TENSOR",
     "attribute": CHANGED + "note",
+    "cached": "its functions may fill the cache of table, a _lru_cache_wrapper",
+    "freed": "state is a Freed, which has a __del__",
+    "lock": "its functions may wait for QUEUE, a lock",
     "iterator_global": "its functions may advance ITERATOR, a count",
 }
 
@@ -180,7 +210,7 @@ def train(out, name, around=None, steps=16):
     global NUMPY, COUNT, ITERATOR
     NUMPY, COUNT, ITERATOR = numpy.random.default_rng(1), 0, itertools.count()
     NESTED.all["mask"], ANNEAL.value, note.calls = NUMPY, 1.0, 0
-    ARRAY.fill(0), TENSOR.zero_()
+    ARRAY.fill(0), TENSOR.zero_(), table.cache_clear()
     TORCH.manual_seed(3), PYTHON.seed(2), SEEN.clear(), Reversed.sizes.clear()
     remember.__defaults__[0].clear()
     torch.manual_seed(0)
@@ -271,3 +301,22 @@ def test_hooks_of_all_modules_see_no_canary(tmp_path):
     finally:
         handle.remove()
     assert len(calls) == 2 * bare
+
+
+def test_another_thread_of_the_program_has_no_canary_beside_it(tmp_path):
+    ends = threading.Event()
+
+    def prefetch():
+        while not ends.wait(1e-3):
+            random.random()
+
+    thread = threading.Thread(target=prefetch, daemon=True)
+    thread.start()
+    try:
+        train(str(tmp_path), "slots")
+    finally:
+        ends.set()
+        thread.join()
+    found = trainmon.diagnose(str(tmp_path))
+    (why,) = [one["why"] for one in found["not_checked"] if one["check"] == "canary"]
+    assert why == "some forwards: another thread runs prefetch"

@@ -204,6 +204,8 @@ class OwnPlainFormula(Training):
 
 
 class StateCleared(Training):
+    noticed = {"exp_avg"}
+
     def before(self, step):
         if step == 14:
             self.optimizer.state.clear()
@@ -211,6 +213,8 @@ class StateCleared(Training):
 
 class StateOfEachCleared(Training):
     """The entries stay, and the optimizer fills them anew."""
+
+    noticed = {"exp_avg"}
 
     def before(self, step):
         if step == 14:
@@ -267,6 +271,8 @@ class MomentsElsewhereBetweenSteps(Training):
 
 class NewOptimizer(Training):
     """As at the second stage of a training."""
+
+    noticed = {"exp_avg"}
 
     def before(self, step):
         if step == 14:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from trainmon.base.signals import pass_on
 from trainmon.torch.canary.kept import are_same_bits
 from trainmon.torch.canary.random_states import RandomStates, random_as
 from trainmon.torch.canary.stand_ins import CannotTwin
-from trainmon.torch.canary.surroundings import Surroundings
+from trainmon.torch.canary.surroundings import Surroundings, is_of_library
 from trainmon.torch.canary.twin import Twin, weights_of
 from trainmon.torch.collectives.dispatch_mode import SPACES
 from trainmon.torch.hooks.backward import IDLE, current_task
@@ -66,9 +67,23 @@ def in_the_way() -> str:
     functorch = getattr(torch._C, "_functorch", None)
     if functorch is not None and functorch.peek_interpreter_stack() is not None:
         return "torch.func is on around the forward"
+    running = _running_beside()
+    if running:
+        return f"another thread runs {running}"
     of_all = torch.nn.modules.module
     if any(vars(of_all).get(name) for name in _HOOKS_OF_ALL):
         return "hooks of all modules are registered"
+    return ""
+
+
+def _running_beside() -> str:
+    """A function of the program that another thread is in: it may draw random numbers, or change what is kept."""
+    own = threading.get_ident()
+    for thread, frame in sys._current_frames().items():
+        while frame is not None and thread != own:
+            if not is_of_library(frame.f_globals.get("__name__")):
+                return frame.f_code.co_name
+            frame = frame.f_back
     return ""
 
 
@@ -188,7 +203,8 @@ class Canary:
         """Looked for again where the model has other functions."""
         functions, classes = twin.stand_ins.functions, twin.stand_ins.classes
         known = frozenset(classes), frozenset(one.__code__ for one in functions)
-        if self.surroundings is None or self.surroundings[0] != known:
+        before = self.surroundings
+        if before is None or before[0] != known or not before[1].is_current():
             self.surroundings = known, Surroundings(functions, classes)
         return self.surroundings[1]
 

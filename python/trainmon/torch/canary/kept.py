@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import operator
 import sys
+import threading
 import types
 from collections import deque
 from collections.abc import Iterator
@@ -24,10 +26,15 @@ from trainmon.torch.canary.stand_ins import (
 
 MISSING = object()
 _BASES = dict, list, set, deque
+_CACHED = type(functools.lru_cache(len))
+_SHARED_BY_THREADS = type(threading.Lock()), type(threading.RLock()), threading.Thread
 
 
 class Kept:
-    def __init__(self):
+    """`stored` are names that the functions write: what others change in the meantime stays, as a signal handler."""
+
+    def __init__(self, stored: set[str]):
+        self.stored = stored
         self.names: list[tuple] = []
         self.contents: list[tuple] = []  # (place, object, how it is read and filled, contents)
         self.arrays: list[tuple] = []  # (place, tensor or array, a copy)
@@ -45,8 +52,9 @@ class Kept:
         if id(value) in self.seen or is_constant(value):
             return
         refuse_what_acts(value, place)
-        if _advances(value):
-            raise CannotTwin(f"its functions may advance {place}, a {type(value).__name__}")
+        why = _why_not(value)
+        if why:
+            raise CannotTwin(f"its functions may {why} {place}, a {type(value).__name__}")
         self.seen[id(value)] = value
         if len(self.seen) > MOST:
             raise CannotTwin(f"its functions may reach more than {MOST:,} objects")
@@ -64,14 +72,13 @@ class Kept:
         """The places of what changed."""
         changed = []
         for owner, name, value, place in self.names:
-            if read(owner, name) is not value:
+            is_written = isinstance(owner, types.CellType) or name in self.stored
+            if is_written and read(owner, name) is not value:
                 changed.append(place)
                 _write(owner, name, value)
         for place, value, way, contents in self.contents:
-            now = way.read(value)
-            if len(now) != len(contents) or any(map(_is_other, now, contents)):
+            if way.put_back(value, contents, self.stored):
                 changed.append(place)
-                way.fill(value, contents)
         for place, value, copy in self.arrays:
             if not are_same_bits(value, copy):
                 changed.append(place)
@@ -79,20 +86,24 @@ class Kept:
         return changed
 
 
-def _is_other(a, b) -> bool:
-    return a is not b
-
-
 def _is_array(value) -> bool:
     numpy = sys.modules.get("numpy")
     return isinstance(value, Tensor) or (numpy is not None and isinstance(value, numpy.ndarray))
 
 
-def _advances(value) -> bool:
-    """Whether it goes on where it is used, and cannot go back."""
+def _why_not(value) -> str:
+    """What it does that cannot be undone: it goes on where it is used, or threads wait for it."""
     if isinstance(value, (contextvars.ContextVar, types.GeneratorType, types.CoroutineType)):
-        return True
-    return isinstance(value, Iterator) and not attributes_of(value) and not slots_of(value)
+        return "advance"
+    if isinstance(value, Iterator) and not attributes_of(value) and not slots_of(value):
+        return "advance"
+    if isinstance(value, _SHARED_BY_THREADS):
+        return "wait for"
+    if isinstance(value, _CACHED):
+        return "fill the cache of"
+    if isinstance(value, Tensor):
+        return "" if value.layout is torch.strided and not value.is_meta else "change"
+    return "change" if _is_array(value) and value.dtype.hasobject else ""
 
 
 @torch.no_grad()
@@ -106,7 +117,9 @@ def are_same_bits(value, copy) -> bool:
 
 @torch.no_grad()
 def put_values(value, copy) -> None:
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor) and value.shape != copy.shape:
+        value.data = copy
+    elif isinstance(value, Tensor):
         value.data.copy_(copy)  # graphs that saved it hold: it has the values again
     else:
         value[...] = copy
@@ -121,21 +134,35 @@ class _Attributes:
         return [one for item in attributes_of(value).items() for one in item]
 
     @staticmethod
-    def fill(value, contents: list) -> None:
-        attributes = attributes_of(value)
-        attributes.clear()
-        attributes.update(zip(contents[::2], contents[1::2], strict=True))
+    def put_back(value, contents: list, stored: set[str]) -> bool:
+        now, before = attributes_of(value), dict(zip(contents[::2], contents[1::2], strict=True))
+        changed = [
+            name
+            for name in {*now, *before} & stored
+            if now.get(name, MISSING) is not before.get(name, MISSING)
+        ]
+        for name in changed:
+            if name in before:
+                now[name] = before[name]
+            else:
+                del now[name]
+        return bool(changed)
 
 
 class _Slots:
     @staticmethod
     def read(value) -> list:
-        return [one for _, one in slots_of(value)]
+        return [one for item in slots_of(value) for one in item]
 
     @staticmethod
-    def fill(value, contents: list) -> None:
-        for (slot, _), one in zip(slots_of(value), contents, strict=True):
+    def put_back(value, contents: list, stored: set[str]) -> bool:
+        now, before = slots_of(value), list(zip(contents[::2], contents[1::2], strict=True))
+        held = dict(now)
+        changed = [(slot, one) for slot, one in before if held.get(slot, MISSING) is not one]
+        changed = [(slot, one) for slot, one in changed if slot.__name__ in stored]
+        for slot, one in changed:
             slot.__set__(value, one)
+        return bool(changed)
 
 
 class _Items:
@@ -147,12 +174,16 @@ class _Items:
             return [one for item in dict.items(value) for one in item]
         return list(self.base.__iter__(value))
 
-    def fill(self, value, contents: list) -> None:
+    def put_back(self, value, contents: list, stored: set[str]) -> bool:
+        now = self.read(value)
+        if len(now) == len(contents) and all(map(operator.is_, now, contents)):
+            return False
         self.base.clear(value)
         if self.base is dict:
             dict.update(value, zip(contents[::2], contents[1::2], strict=True))
         else:
             (set.update if self.base is set else self.base.extend)(value, contents)
+        return True
 
 
 class _Held:
@@ -162,15 +193,22 @@ class _Held:
     def read(value) -> list:
         if isinstance(value, types.MethodType):
             return [value.__self__, value.__func__]
+        if isinstance(value, types.BuiltinFunctionType):
+            return [value.__self__]
         if isinstance(value, functools.partial):
             return [value.func, *value.args, *value.keywords.values()]
         return list(value)
 
-    fill = None
+    @staticmethod
+    def put_back(value, contents: list, stored: set[str]) -> bool:
+        return False
+
+
+_HELD = types.MethodType, types.BuiltinFunctionType, functools.partial, tuple, frozenset
 
 
 def _ways_of(value) -> list:
-    if isinstance(value, (types.MethodType, functools.partial, tuple, frozenset)):
+    if isinstance(value, _HELD):
         return [_Held]
     base = next((one for one in _BASES if isinstance(value, one)), None)
     ways = [] if base is None else [_Items(base)]

@@ -18,12 +18,12 @@ from trainmon.torch.canary.random_states import is_generator
 
 MOST = 100_000  # objects of a twin that are copied
 _NUMPY = ("dtype", "generic", "ufunc")  # that nobody changes
-# Nobody changes them, or only what the function returns is kept there.
+# Nobody changes them.
 _SHARED = (
     int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), range, slice, type,
     enum.Enum, re.Pattern, pathlib.PurePath, logging.Logger, property, types.ModuleType,
     types.MethodDescriptorType, types.WrapperDescriptorType, types.GenericAlias, types.CodeType,
-    type(functools.lru_cache(len)), torch.dtype, torch.device, torch.Size, torch.memory_format,
+    torch.dtype, torch.device, torch.Size, torch.memory_format,
     torch.layout, torch.finfo, torch.iinfo, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
 )  # fmt: skip
 _BASES = defaultdict, OrderedDict, dict, list, set, deque, types.SimpleNamespace
@@ -55,8 +55,15 @@ def refuse_what_acts(value, place: str) -> None:
     """CannotTwin of what does more than compute."""
     if isinstance(value, nn.Module):
         raise CannotTwin(f"{place} is a module that is no child of the model")
+    refuse_what_ends(type(value), place)
     if isinstance(value, torch.optim.Optimizer) or type(value).__module__.startswith("trainmon."):
         raise CannotTwin(f"{place} is a {type(value).__name__}")
+
+
+def refuse_what_ends(kind: type, place: str) -> None:
+    """CannotTwin of a class whose copies would free what they share."""
+    if hasattr(kind, "__del__"):
+        raise CannotTwin(f"{place} is a {kind.__name__}, which has a __del__")
 
 
 class StandIns:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from trainmon.torch.canary.kept import are_same_bits, put_values
-from trainmon.torch.canary.stand_ins import CannotTwin, StandIns
+from trainmon.torch.canary.stand_ins import CannotTwin, StandIns, refuse_what_ends
 from trainmon.torch.hooks.hook import leave_hooks_of_torch
 
 
@@ -44,6 +44,7 @@ class Twin:
         self.versions = [copy._version for _, copy in weights.values()]
         self.modules: list[tuple[nn.Module, nn.Module]] = []  # (of the model, of the twin)
         for module in modules:
+            refuse_what_ends(type(module), "it")
             if _inside(module) is module:
                 self.copies[id(module)] = object.__new__(type(module))
                 self.modules.append((module, self.copies[id(module)]))
