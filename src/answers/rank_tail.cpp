@@ -280,7 +280,7 @@ std::vector<std::string> incompleteness(const std::vector<RankDirectory>& direct
     const RunFacts facts = read_run_json(one, said_elsewhere);
     const auto stored = read_health_json(one, said_elsewhere);
     expected.add(facts);
-    Completeness state = completeness_of(one, facts, stored, nullptr, is_newest(directories, i));
+    Completeness state = completeness_of(one, facts, stored, nullptr, is_last(directories, i));
     std::move(state.incomplete.begin(), state.incomplete.end(), std::back_inserter(found));
   }
   MissingRanks missing = expected.missing(directories);

@@ -670,7 +670,7 @@ def test_an_optimizer_that_was_not_given_steps_a_shared_part_now_and_then(tmp_pa
             optimizers[number].step()
     answer = trainmon.diagnose(str(tmp_path))
     assert answer["verdict"] is None, answer["verdict"]
-    assert {one["check"] for one in answer["findings"]} == {"present"}
+    assert {one["check"] for one in answer["findings"]} == {"present", "exp_avg"}
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])

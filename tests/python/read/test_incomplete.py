@@ -64,7 +64,7 @@ def test_an_empty_run(tmp_path, capfd):
 KILLED = """
 import sys, os, signal, numpy as np
 from written_run import WrittenRank
-rank = WrittenRank(sys.argv[1], sinks=["log", "csv", "sqlite"])
+rank = WrittenRank(sys.argv[1], *map(int, sys.argv[3:]), sinks=["log", "csv", "sqlite"])
 for step in range(8):
     rank.observe(np.array([1.0, float("nan") if step == int(sys.argv[2]) else 1.0], np.float32),
                  "grad_reduced", "w", step)
@@ -74,10 +74,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def killed(run, bad_at=-1):
+def killed(run, bad_at=-1, rank=0, world_size=1):
     here = os.fspath(launch.SHARED)
+    words = map(str, (bad_at, rank, world_size))
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, run, str(bad_at)], env={**os.environ, "PYTHONPATH": here}
+        [sys.executable, "-c", KILLED, run, *words], env={**os.environ, "PYTHONPATH": here}
     )
     assert done.returncode == -signal.SIGKILL
 
@@ -167,6 +168,18 @@ def test_a_killed_start_that_another_followed_is_named(tmp_path):
     killed(run)  # the newest one: now it is news
     code, out, _ = call("doctor", run)
     assert code == 3 and f"\n{what}\n" in out and "2 of 3 did not stop in order" in out
+
+
+def test_a_rank_that_a_smaller_start_does_not_have_is_no_news(tmp_path):
+    """Rank 1 was killed, and rank 0 goes on alone. With two ranks, rank 1 is missed."""
+    run = tmp_path / "run"
+    for size, code in ((1, 0), (2, 3)):
+        killed(run, rank=0, world_size=2)
+        killed(run, rank=1, world_size=2)
+        start_again(run, 8, rank=0, world_size=size)
+        for words in (["first-bad"], ["doctor"], ["tail"], ["show"]):
+            assert call(*words, run)[0] == code, (words, size)
+        shutil.rmtree(run)
 
 
 def test_dropped_rows_and_why(tmp_path):
