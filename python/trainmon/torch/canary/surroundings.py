@@ -20,8 +20,6 @@ _WRAPPING = (
 _LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _STORES = {"STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "DELETE_ATTR", "DELETE_GLOBAL"}
 _ANY = {"import_module", "__import__", "eval", "exec"}  # which reach what no name tells
-
-
 # Threads of these draw nothing that a training draws.
 _WATCHING = frozenset(
     [
@@ -115,8 +113,9 @@ class Surroundings:
         if not self._is_new(function.__code__) or _is_left_out(space.get("__name__")):
             return
         names, loaded = _names_of(function.__code__, self.stored)
-        if names & _ANY:
-            raise CannotTwin(f"{function.__qualname__} calls {min(names & _ANY)}")
+        dynamic = (loaded | names & {"import_module"}) & _ANY  # .eval() is of a module
+        if dynamic:
+            raise CannotTwin(f"{function.__qualname__} calls {min(dynamic)}")
         is_open = "globals" in names or {"sys", "modules"} <= names
         self._space(space, space.keys() if is_open else loaded, names)
         for name in names:  # of imports inside of it
