@@ -1,6 +1,7 @@
 # What names stand for and what those objects have, put back where a forward changed it.
 from __future__ import annotations
 
+import _thread
 import contextvars
 import functools
 import operator
@@ -27,7 +28,7 @@ from trainmon.torch.canary.stand_ins import (
 MISSING = object()
 _BASES = dict, list, set, deque
 _CACHED = type(functools.lru_cache(len))
-_SHARED_BY_THREADS = type(threading.Lock()), type(threading.RLock()), threading.Thread
+_SHARED_BY_THREADS = _thread.LockType, _thread.RLock, threading.Thread
 
 
 class Kept:
