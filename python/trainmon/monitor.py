@@ -349,8 +349,8 @@ class Watch:
         _at_work.discard(self)
         adapter = self._adapter
         try:
-            if not self._recorded:
-                self._say_nothing_recorded()
+            if not self._recorded or adapter.coverage.begins_late():
+                self._say_nothing_recorded("the whole run")
             adapter.remove()
         except Exception as error:
             adapter.steps_part.failed(error)
@@ -377,8 +377,8 @@ class Watch:
         self._steps += 1
         if recorded and not self._recorded:
             self._recorded = True
-            if self._core.health()["rows_produced"] == 0:
-                self._say_nothing_recorded()
+            if not self._adapter.coverage.begins_late():
+                self._say_nothing_recorded("the first step")
             self._adapter.coverage.after_first_step()
         if self._steps == STEPS_TO_TIME:
             if text := self._volume.warning((time.monotonic() - self._since) / STEPS_TO_TIME):
@@ -391,7 +391,6 @@ class Watch:
     def _is_chosen(self) -> bool:
         return not self._chosen or self._core.rank in self._chosen
 
-    def _say_nothing_recorded(self) -> None:
+    def _say_nothing_recorded(self, when: str) -> None:
         if self._is_chosen() and self._core.health()["rows_produced"] == 0:
-            when = "the first step" if self._steps else "the whole run"
             self._say(f"NOTHING WAS RECORDED in {when}: {self._adapter.coverage.why_nothing()}")

@@ -9,6 +9,7 @@ from trainmon.base.console import log
 MOST = 200  # things said not to be covered; beyond, more of the same
 ORDER = tuple(_core.fixed_kinds())
 FIXED_KINDS = frozenset(ORDER)  # all others are optimizer state
+CANARIES = frozenset({"canary_actv", "canary_grad"})
 
 
 class CoverageBase:
@@ -20,6 +21,10 @@ class CoverageBase:
         self.missing: set[tuple[str, str]] = set()
         self.said: set[str] = set()
         self.states: set[str] = set()  # kinds of optimizer state that were found
+
+    def begins_late(self) -> bool:
+        """Whether the first recorded step has no row even if all is well."""
+        return self.adapter.kinds <= CANARIES
 
     def cover(self, kind: str) -> None:
         if kind not in FIXED_KINDS:

@@ -6,6 +6,7 @@ import json
 import torch
 
 from trainmon import _core
+from trainmon.base.coverage import CANARIES
 from trainmon.base.locks import fork_safe_lock
 from trainmon.base.parts import Part
 from trainmon.base.rows import elsewhere
@@ -57,7 +58,6 @@ OF_OPTIMIZERS = {
     "update",
     "update_ratio",
 }  # read around their step()
-CANARIES = {"canary_actv", "canary_grad"}
 
 
 class Adapter(DuringTraining):

@@ -281,5 +281,7 @@ class Coverage(CoverageBase):
         has = (adapter.wrappers[p.chunk].has_gradient(p) for p in owned)
         if "grad_reduced" in adapter.kinds and not any(has):
             return "no watched parameter had a gradient when the optimizer stepped"
+        if self.begins_late():
+            return "no canary ran"
         off = [part.name for part in adapter.parts if not part.on]
         return f"{', '.join(off)} switched off after an error" if off else "no reason found"

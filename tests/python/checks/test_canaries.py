@@ -287,6 +287,20 @@ def test_why_there_is_none_is_said_once(tmp_path, prepare, change, why):
     assert len(said) == 1 and why in said[0]["why"], found["not_checked"]
 
 
+@pytest.mark.parametrize(("steps", "is_said"), [(8, False), (3, True)], ids=["some", "none"])
+def test_canaries_alone_are_no_run_without_rows(tmp_path, capfd, steps, is_said):
+    torch.manual_seed(0)
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = trainmon.watch(model, optimizer, kinds="canary", every=1, out=str(tmp_path))
+    for _ in range(steps):
+        model(torch.zeros(2, 8, dtype=torch.long)).sum().backward()
+        optimizer.step()
+    monitor.stop()
+    said = "NOTHING WAS RECORDED in the whole run: no canary ran" in capfd.readouterr().err
+    assert said == is_said and (len(trainmon.read(str(tmp_path))) > 0) != is_said
+
+
 def test_it_goes_on_where_hooks_are_put_on_again(tmp_path):
     torch.manual_seed(0)
     model = Model()
