@@ -101,11 +101,13 @@ void UnmovedWeights::check(const Window& window, const std::vector<Weight>& weig
     Finding finding =
         window.notice(Check::update, Stage::update, now.rank, seen.since, {now.tensor});
     finding.evidence = evidence_of_bits({&now});
-    finding.text = "the weights " +
-                   std::string(seen.has_moved ? "do not move any more" : "have never moved") +
-                   ", though they have gradients and " +
-                   (has_stepped ? "others move: they may be in no group of the optimizer"
-                                : "most others move");
+    finding.text =
+        "the weights " +
+        (seen.has_moved ? std::string("do not move any more")
+                        : "did not move in the first " + std::to_string(kStill) + " steps") +
+        ", though they have gradients and " +
+        (has_stepped ? "others move: they may be in no group of the optimizer"
+                     : "most others move");
     found.add(std::move(finding));
   }
 }

@@ -34,8 +34,8 @@ std::optional<int> rank_number(const fs::path& folder) {
   return number;
 }
 
-// Subdirectories that have a number, by it. What cannot be told to be one is taken for it: whoever
-// looks inside finds out.
+// Subdirectories that have a number, by it, the longest names first. What cannot be told to be one
+// is taken for it: whoever looks inside finds out.
 std::vector<std::pair<int, fs::path>> numbered(const fs::path& directory,
                                                std::optional<int> (*number_of)(const fs::path&),
                                                std::error_code& error) {
@@ -50,19 +50,29 @@ std::vector<std::pair<int, fs::path>> numbered(const fs::path& directory,
       found.emplace_back(*number, entry->path());
     }
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found, {}, [](const auto& one) {
+    return std::tuple(one.first, -std::ssize(one.second.native()), one.second);
+  });
   return found;
 }
 
 std::vector<RankDirectory> find_directories(const fs::path& run, std::error_code& error) {
   std::vector<RankDirectory> found;
+  std::optional<int> last;
   for (const auto& [rank, path] : numbered(run, rank_number, error)) {
+    if (last == rank) {  // the longer name came first
+      found.push_back({rank, -1, path, std::make_error_code(std::errc::file_exists)});
+      continue;
+    }
+    last = rank;
     std::error_code of_rank;
     for (const auto& [restart, directory] : numbered(path, restart_number, of_rank)) {
       found.push_back({rank, restart, directory, {}});
     }
     if (of_rank) found.push_back({rank, -1, path, of_rank});
   }
+  std::ranges::stable_sort(found, {},
+                           [](const auto& one) { return std::pair(one.rank, one.restart); });
   return found;
 }
 

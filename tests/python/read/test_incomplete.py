@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -50,6 +51,22 @@ def every_reader_says(run, what):
         assert trainmon.first_bad(run) is None
     with pytest.warns(RuntimeWarning, match="incomplete"):
         assert what in trainmon.read_table(run).incomplete[0]
+
+
+def test_a_second_folder_of_a_rank_is_not_read(tmp_path):
+    run = tmp_path / "run"
+    rank = WrittenRank(run)
+    rank.observe(GOOD, "grad_reduced", "w", 0)
+    rank.end_step()
+    rank.stop()
+    shutil.copytree(run / "rank_00000", run / "rank_0")
+    for command in ("first-bad", "show", "diagnose", "doctor"):
+        code, out, err = call(command, run)
+        assert code == 3 and re.search("rank_0:? at byte 0: File exists", out + err), command
+    with pytest.warns(RuntimeWarning, match="File exists"):
+        assert len(trainmon.read(run)) == 1
+    shutil.rmtree(run / "rank_00000")
+    assert len(trainmon.read(run)) == 1
 
 
 def test_an_empty_run(tmp_path, capfd):
