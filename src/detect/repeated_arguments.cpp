@@ -56,6 +56,12 @@ void RepeatedArguments::check(const Window& window, Findings& found) {
 
 void RepeatedArguments::check_call(const Window& window, const std::vector<Named>& call,
                                    Findings& found) {
+  // The whole batch came again: Inputs says so.
+  const auto begins_again = [](const Named& one) { return one.second->again == 1; };
+  const bool is_batch = std::ranges::all_of(call, begins_again);
+  for (const auto& [input, line] : call) {
+    if (line->again <= 1) line->began_as_batch = is_batch;
+  }
   const auto is_new = [](const Named& one) { return one.second->fresh >= kCallsAgain; };
   if (std::ranges::none_of(call, is_new)) return;
   for (const auto& [input, line] : call) {
@@ -63,7 +69,7 @@ void RepeatedArguments::check_call(const Window& window, const std::vector<Named
         line->freshest < kCallsFreshest || input->count < kElements || input->is_constant;
     const bool is_again = line->freshest >= kCallsFresh && line->again >= kCallsAgain &&
                           (line->distance > 1 || (line->distance == 1 && !may_stay));
-    if (!is_again) continue;
+    if (!is_again || line->began_as_batch) continue;
     const std::int64_t now = window.now.step;  // of other ranks it is said in the same step
     if (said_.try_emplace(input->element, now).first->second != now) continue;
     Finding one = window.notice(Check::input, Stage::input, input->rank, line->since);
@@ -73,7 +79,8 @@ void RepeatedArguments::check_call(const Window& window, const std::vector<Named
         (line->distance == 1 ? " is given the same again in each call"
                              : " is given again what it had " + std::to_string(line->distance) +
                                    " calls before, call by call") +
-        ", though another argument is new: as random numbers that are seeded again";
+        ", though another argument is new: as random numbers that are seeded again, or data in "
+        "one order";
     found.add(std::move(one));
   }
 }

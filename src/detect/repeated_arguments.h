@@ -27,11 +27,12 @@ class RepeatedArguments {
   static constexpr std::size_t kRemembered = 1024;                        // calls
   struct Line {
     LastGiven given{kRemembered};
-    std::int64_t fresh = 0;     // calls in a row that were given what is new
-    std::int64_t freshest = 0;  // the most of them
-    std::int64_t distance = 0;  // to the call that had the same; 0: it is new
-    std::int64_t again = 0;     // calls in a row with this distance
-    std::int64_t since = 0;     // the step of the first
+    std::int64_t fresh = 0;       // calls in a row that were given what is new
+    std::int64_t freshest = 0;    // the most of them
+    std::int64_t distance = 0;    // to the call that had the same; 0: it is new
+    std::int64_t again = 0;       // calls in a row with this distance
+    std::int64_t since = 0;       // the step of the first
+    bool began_as_batch = false;  // in the first of them all arguments came again
     // Of its next call.
     void note(std::uint64_t bits, std::int64_t step);
   };

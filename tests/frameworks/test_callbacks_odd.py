@@ -249,7 +249,7 @@ def test_a_module_whose_own_forward_is_not_called(tmp_path):
 
     module = lightning_module(lambda parameters: torch.optim.SGD(parameters, lr=0.1))()
     fit(module, [TrainmonCallback(out=str(tmp_path / "run"), kinds=["actv"])], max_epochs=1)
-    assert "forward is not called by the training" in not_covered(tmp_path / "run")["actv of model"]
+    assert "forward is called later, or never" in not_covered(tmp_path / "run")["actv of model"]
 
 
 def test_steps_that_the_module_leaves_out_are_told_beside_the_global_step(tmp_path, caplog):

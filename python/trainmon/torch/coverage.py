@@ -13,7 +13,7 @@ from trainmon.torch.steps.optimizers import class_names
 from trainmon.torch.wrappers.module_names import inside_compiled
 
 UNCALLED = (
-    "no call was seen in the first step: its forward is not called by the training (a "
+    "no call was seen in the first step: its forward is called later, or never by the training (a "
     "LightningModule's own mostly is not)"
 )
 

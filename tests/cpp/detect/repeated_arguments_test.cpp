@@ -61,6 +61,22 @@ TEST(RepeatedArguments, NoiseThatIsSeededAgainIsSaidOnceOfAllRanks) {
       << one.text;
 }
 
+// As a recurrent network that has no state where an epoch begins.
+TEST(RepeatedArguments, DataOfOneOrderBesideAStateAreNotSaidTwice) {
+  Calls calls;
+  for (std::uint64_t step = 0; step < 90; ++step) {
+    const std::uint64_t data = step % 30;
+    if (data == 0) {
+      calls.give({data});
+    } else {
+      calls.give({data, calls.fresh()});
+    }
+  }
+  ASSERT_EQ(calls.found().size(), 1U);
+  EXPECT_NE(calls.found().front().text.find("as epochs in one order do"), std::string::npos)
+      << calls.found().front().text;
+}
+
 // As time steps that are drawn with one seed in each step. A mask may become that of full
 // sequences.
 TEST(RepeatedArguments, WhatWasNewForLongAndStaysIsSaidUnlessItIsConstant) {
