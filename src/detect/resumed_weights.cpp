@@ -84,15 +84,14 @@ void ResumedWeights::note(const StepEvidence& step) {
 }
 
 void ResumedWeights::begin(const StepEvidence& left, const Held& held, const Gaps& gaps) {
-  Earlier& earlier = earlier_.emplace();
-  earlier.restart = left.restart;
-  earlier.step = left.step;
+  Earlier earlier{.restart = left.restart, .step = left.step, .left = {}};
   for (const Observation& one : left.all()) {
     if (one.quantity != Quantity::weight_after || one.forward_changes) continue;
     const bool stays = held.has_held(Check::gap, one.rank, Held::place(Check::gap, one)) &&
                        !gaps.has_reason(one.rank, one.tensor);
     if (stays) earlier.left.push_back(one);
   }
+  earlier_ = std::move(earlier);
 }
 
 void ResumedWeights::check(const Window& window, Findings& found) {
