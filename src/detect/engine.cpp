@@ -58,6 +58,7 @@ void Engine::take(StepEvidence&& evidence) {
   jumps_.check(window, findings_);
   learning_rates_.check(window, findings_);
   rate_slopes_.check(window, findings_);
+  rate_factors_.check(window, findings_);
   check_present(window, findings_);
   ended_gradients_.check(window);
   gaps_.check(window, findings_);
@@ -103,6 +104,7 @@ Findings Engine::findings_at_end() const {
 
 // Somebody may have started again with another loop: what held says nothing of it.
 void Engine::forget_start(const StepEvidence& first) {
+  rate_factors_.forget();
   resumed_weights_.forget();
   resumed_moments_.forget();
   if (before_ && before_->restart < first.restart) {

@@ -25,6 +25,7 @@
 #include "detect/input_ranges.h"
 #include "detect/learning_rates.h"
 #include "detect/own_changes.h"
+#include "detect/rate_factors.h"
 #include "detect/rate_slopes.h"
 #include "detect/recomputed.h"
 #include "detect/reduce.h"
@@ -148,6 +149,7 @@ class Engine {
   DeclaredJumps jumps_;
   LearningRates learning_rates_;
   RateSlopes rate_slopes_;
+  RateFactors rate_factors_;
   BackwardCounts backwards_;
   StaleGradients stale_gradients_;
   OwnChanges own_changes_;

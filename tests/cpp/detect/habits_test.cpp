@@ -25,6 +25,7 @@ class Habits : public ::testing::Test {
       average_ += moved(step_);
       for (std::int32_t rank = 0; rank < 2; ++rank) {
         engine.declare(restart, rank, 0, 0, "lr", rate(step_));
+        if (second_rate) engine.declare(restart, rank, 0, 1, "lr", second_rate(step_));
         for (std::uint32_t tensor = 0; tensor < 4; ++tensor) {
           Observation one;
           one.tensor = tensor;
@@ -63,6 +64,7 @@ class Habits : public ::testing::Test {
     return 0.05 * (1.0 + std::cos(turn));
   }
 
+  Size second_rate;  // of group 1, if any
   const std::vector<Tensor> tensors_ = {
       {"a", 0, 0}, {"b", 0, 0}, {"mean a", 1, 0}, {"mean b", 1, 0}};
   Engine engine{tensors_, {0, 1}};
@@ -147,6 +149,33 @@ TEST_F(Habits, AScheduleThatIsSteppedInEachMicroStepFromAStepOnIsSaidOnce) {
   steps(90, one_backward, slowly,
         [](std::int64_t step) { return cosine(step < 60 ? step : 59 + 4 * (step - 59), 300); });
   expect_one("config", 60, {}, "of group 0 changes 4 times as much in a step from here on");
+}
+
+TEST_F(Habits, OneRateWrittenIntoBothGroupsIsSaidOnce) {
+  const auto rate = [](std::int64_t step) { return cosine(step, 300); };
+  second_rate = [&](std::int64_t step) { return rate(step) * (step < 80 ? 2.0 : 1.0); };
+  steps(120, one_backward, slowly, rate);
+  expect_one("config", 80, {}, "of group 1 is 1 of that of group 0 from here on, and was 2 of it");
+}
+
+TEST_F(Habits, AFactorOfTheFirstGroupThatIsLostNamesThatGroup) {
+  second_rate = [](std::int64_t step) { return cosine(step, 300); };
+  steps(120, one_backward, slowly,
+        [](std::int64_t step) { return cosine(step, 300) * (step < 80 ? 0.5 : 1.0); });
+  expect_one("config", 80, {},
+             "of group 0 is 1 of that of group 1 from here on, and was 0.5 of it");
+}
+
+TEST_F(Habits, AGroupWithItsOwnScheduleIsNothing) {
+  second_rate = [](std::int64_t step) { return cosine(step, 400); };
+  steps(200, one_backward, slowly, [](std::int64_t step) { return cosine(step, 2000); });
+  expect_none();
+}
+
+TEST_F(Habits, AGroupThatIsFrozenForAWhileIsNothing) {
+  second_rate = [](std::int64_t step) { return step < 80 || step >= 120 ? 0.1 : 0.0; };
+  steps(200, one_backward, slowly, [](std::int64_t) { return 0.2; });
+  expect_none();
 }
 
 TEST_F(Habits, AScheduleOfPiecesIsNothing) {
