@@ -9,8 +9,6 @@ import contextlib
 import copy
 import json
 import logging
-import random
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -21,6 +19,7 @@ from torch import Tensor, nn
 from trainmon import _core
 from trainmon.base.parts import Part
 from trainmon.torch.adapter import Adapter
+from trainmon.torch.canary.random_states import RandomStates
 from trainmon.torch.hooks.hook import leave_hooks_of_torch
 from trainmon.torch.measuring.late_values import Late
 from trainmon.torch.modules.activations import Activations
@@ -180,19 +179,16 @@ def _clean(model: nn.Module) -> None:
 def _as_before() -> Iterator[None]:
     """Random states stay, whatever the model's own code draws. What torch logs of an operation that
     has no such shapes is said by CannotRehearse."""
-    numpy = sys.modules.get("numpy")
-    states = random.getstate(), numpy and numpy.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    states = RandomStates([*devices], {})
     log = logging.getLogger("torch._subclasses.fake_tensor")
     was_disabled, log.disabled = log.disabled, True
     try:
-        with torch.random.fork_rng(devices=devices), torch.enable_grad():
+        with torch.enable_grad():
             yield
     finally:
         log.disabled = was_disabled
-        random.setstate(states[0])
-        if numpy:
-            numpy.random.set_state(states[1])
+        states.set({})
 
 
 def _rows(adapter: Rehearsal, model: nn.Module, args: tuple, kwargs: dict) -> list[Row]:
