@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import importlib
 import itertools
 import queue
 import random
@@ -142,6 +143,16 @@ def table(size):
     return torch.rand(size)
 
 
+@functools.lru_cache
+def power(number):
+    return 0.99**number
+
+
+def look_up_more(model, x):
+    model.state[0] += 1
+    return x * power(model.state[0])
+
+
 class Freed:
     def __init__(self):
         self.names = ["x"]
@@ -183,6 +194,8 @@ STATES = {
     "attribute": (list, note),
     "decorated": (list, lambda m, x: x + 0.1 * drawn_mask(x)),
     "cached": (list, lambda m, x: x + table(8)),
+    "looked_up": (list, lambda m, x: x * power(8)),
+    "looked_up_more": (lambda: [0], look_up_more),
     "freed": (Freed, lambda m, x: x * len(m.state.names)),
     "lock": (list, lambda m, x: x * (1 if QUEUE.empty() else 2)),
     "hidden": (lambda: [nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))], without_gradient),
@@ -198,7 +211,8 @@ SAID = {
     "array_global": CHANGED + "ARRAY",
     "data_global": CHANGED + "TENSOR",
     "attribute": CHANGED + "note",
-    "cached": "its functions may fill the cache of table, a _lru_cache_wrapper",
+    "cached": "its functions may draw the random numbers that stay in the cache of table, a _lru_cache_wrapper",
+    "looked_up_more": CHANGED + "the cache of power",
     "freed": "state is a Freed, which has a __del__",
     "lock": "its functions may wait for QUEUE, a lock",
     "iterator_global": "its functions may advance ITERATOR, a count",
@@ -210,7 +224,7 @@ def train(out, name, around=None, steps=16):
     global NUMPY, COUNT, ITERATOR
     NUMPY, COUNT, ITERATOR = numpy.random.default_rng(1), 0, itertools.count()
     NESTED.all["mask"], ANNEAL.value, note.calls = NUMPY, 1.0, 0
-    ARRAY.fill(0), TENSOR.zero_(), table.cache_clear()
+    ARRAY.fill(0), TENSOR.zero_(), table.cache_clear(), power.cache_clear()
     TORCH.manual_seed(3), PYTHON.seed(2), SEEN.clear(), Reversed.sizes.clear()
     remember.__defaults__[0].clear()
     torch.manual_seed(0)
@@ -261,6 +275,53 @@ def test_what_a_forward_changes_stays_as_unwatched(tmp_path, name):
     else:
         rows = trainmon.read(str(tmp_path))
         assert set(rows[rows.kind == "canary_actv"].step) == set(range(4, 16)), said
+
+
+PACKAGE = """
+import contextlib, importlib, itertools, threading
+
+NUMBERS, LOCK = itertools.count(), threading.Lock()
+
+@contextlib.contextmanager
+def locked():
+    with LOCK:
+        yield next(NUMBERS)
+
+@locked()
+def scaled(values):
+    return values * getattr(importlib.import_module("math"), "pi")
+"""
+
+
+def test_a_package_keeps_locks_and_counts_of_its_own(tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "scaling_of_others.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(folder)
+    package = importlib.import_module("scaling_of_others")
+    monkeypatch.setitem(STATES, "package", (list, lambda m, x: package.scaled(x)))
+    assert train(None, "package") == train(str(tmp_path / "run"), "package")
+    rows = trainmon.read(str(tmp_path / "run"))
+    assert set(rows[rows.kind == "canary_actv"].step) == set(range(4, 16))
+
+
+class Saved:
+    """What only its other methods reach is no part of a forward."""
+
+    def __init__(self):
+        self.factor = 0.5
+
+    def times(self, values):
+        return values * self.factor
+
+    def write_to(self, folder):
+        QUEUE.put(folder)
+
+
+def test_methods_that_no_forward_names_are_not_looked_into(tmp_path, monkeypatch):
+    monkeypatch.setitem(STATES, "saved", (Saved, lambda m, x: m.state.times(x)))
+    train(str(tmp_path), "saved")
+    assert (trainmon.read(str(tmp_path)).kind == "canary_actv").any()
 
 
 class Doubled(TorchFunctionMode):

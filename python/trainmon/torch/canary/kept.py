@@ -27,6 +27,7 @@ from trainmon.torch.canary.stand_ins import (
 
 MISSING = object()
 _BASES = dict, list, set, deque
+_RANDOM = "rand", "normal", "uniform", "bernoulli", "multinomial", "choice", "shuffle", "sample"
 _CACHED = type(functools.lru_cache(len))
 _SHARED_BY_THREADS = _thread.LockType, _thread.RLock, threading.Thread
 
@@ -40,17 +41,23 @@ class Kept:
         self.contents: list[tuple] = []  # (place, object, how it is read and filled, contents)
         self.arrays: list[tuple] = []  # (place, tensor or array, a copy)
         self.generators: dict[str, object] = {}  # by place
+        self.caches: list[tuple] = []  # (place, function with a cache, how often it had to compute)
         self.seen: dict[int, object] = {}
 
-    def name(self, owner, name, value, place: str) -> None:
+    def name(self, owner, name, value, place: str, is_of_package: bool) -> None:
+        """CannotTwin, but for what a package has: it keeps locks and counts of its own."""
         self.names.append((owner, name, value, place))
-        self._keep(value, place, f"{id(owner)}")
+        try:
+            self._keep(value, place, f"{id(owner)}")
+        except CannotTwin:
+            if not is_of_package:
+                raise
 
     def _keep(self, value, place: str, path: str) -> None:
+        if id(value) in self.seen or is_constant(value):
+            return
         if is_generator(value):
             self.generators[path + place] = value
-            return
-        if id(value) in self.seen or is_constant(value):
             return
         refuse_what_acts(value, place)
         why = _why_not(value)
@@ -59,6 +66,8 @@ class Kept:
         self.seen[id(value)] = value
         if len(self.seen) > MOST:
             raise CannotTwin(f"its functions may reach more than {MOST:,} objects")
+        if isinstance(value, _CACHED):
+            self.caches.append((place, value, value.cache_info().misses))
         if _is_array(value):
             copy = value.detach().clone() if isinstance(value, Tensor) else value.copy()
             self.arrays.append((place, value, copy))
@@ -84,6 +93,9 @@ class Kept:
             if not are_same_bits(value, copy):
                 changed.append(place)
                 put_values(value, copy)
+        for place, function, misses in self.caches:
+            if function.cache_info().misses != misses:
+                changed.append(f"the cache of {place}")
         return changed
 
 
@@ -100,11 +112,26 @@ def _why_not(value) -> str:
         return "advance"
     if isinstance(value, _SHARED_BY_THREADS):
         return "wait for"
-    if isinstance(value, _CACHED):
-        return "fill the cache of"
+    if isinstance(value, _CACHED) and draws(value.__wrapped__):
+        return "draw the random numbers that stay in the cache of"
     if isinstance(value, Tensor):
         return "" if value.layout is torch.strided and not value.is_meta else "change"
     return "change" if _is_array(value) and value.dtype.hasobject else ""
+
+
+def draws(function) -> bool:
+    """Whether it names what draws random numbers, as far as its own code tells."""
+    names = names_of(getattr(function, "__code__", None))
+    return any(part in name for name in names for part in _RANDOM)
+
+
+def names_of(code: types.CodeType | None) -> set[str]:
+    """All that its code names, also in functions inside of it."""
+    names = set() if code is None else set(code.co_names)
+    for one in () if code is None else code.co_consts:
+        if isinstance(one, types.CodeType):
+            names |= names_of(one)
+    return names
 
 
 @torch.no_grad()

@@ -1,8 +1,10 @@
 # What stands in a twin for the values that modules of the model hold.
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
+import io
 import logging
 import pathlib
 import re
@@ -17,9 +19,17 @@ from torch import Tensor, nn
 from trainmon.torch.canary.random_states import is_generator
 
 MOST = 100_000  # objects of a twin that are copied
+# Libraries that compute nothing of a model, but its shapes.
+BESIDE_MODELS = frozenset((
+    "einops", "einx", "jaxtyping", "beartype", "typeguard", "packaging", "typing_extensions", "PIL", "tqdm",
+    "wandb", "tensorboard", "tensorboardX", "mlflow", "swanlab", "loguru", "rich", "IPython", "ipykernel",
+    "zmq", "tornado", "debugpy", "pydevd", "grpc",
+))  # fmt: skip
+PLAIN = frozenset((int, float, bool, str, bytes, type(None), type))
 _NUMPY = ("dtype", "generic", "ufunc")  # that nobody changes
-# Nobody changes them.
+# Nobody changes them. A context manager that decorates a function is made anew in each call.
 _SHARED = (
+    contextlib._GeneratorContextManager,
     int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), range, slice, type,
     enum.Enum, re.Pattern, pathlib.PurePath, logging.Logger, property, types.ModuleType,
     types.MethodDescriptorType, types.WrapperDescriptorType, types.GenericAlias, types.CodeType,
@@ -42,13 +52,28 @@ def content_of(cell: types.CellType):
 
 
 def is_constant(value) -> bool:
+    if type(value) in PLAIN:
+        return True
     numpy = sys.modules.get("numpy")
     return (
         isinstance(value, _SHARED)
         or type(value) is object
         or type(value).__module__ == "typing"
+        or package_of(type(value).__module__) in BESIDE_MODELS
+        or hasattr(type(value), "__members__")  # of an enumeration, also in C++
+        or _is_written_alone(value)
         or (numpy is not None and isinstance(value, tuple(getattr(numpy, one) for one in _NUMPY)))
     )
+
+
+def package_of(module) -> str:
+    """Of the name of a module; "" of what a class may have in its place."""
+    return module.partition(".")[0] if isinstance(module, str) else ""
+
+
+def _is_written_alone(value) -> bool:
+    """Of a stream as standard output: what a canary prints is printed."""
+    return isinstance(value, io.IOBase) and not value.closed and not value.readable()
 
 
 def refuse_what_acts(value, place: str) -> None:
@@ -56,7 +81,7 @@ def refuse_what_acts(value, place: str) -> None:
     if isinstance(value, nn.Module):
         raise CannotTwin(f"{place} is a module that is no child of the model")
     refuse_what_ends(type(value), place)
-    if isinstance(value, torch.optim.Optimizer) or type(value).__module__.startswith("trainmon."):
+    if isinstance(value, torch.optim.Optimizer) or package_of(type(value).__module__) == "trainmon":
         raise CannotTwin(f"{place} is a {type(value).__name__}")
 
 
@@ -203,12 +228,18 @@ class StandIns:
 def slots_of(value) -> list[tuple]:
     """(descriptor, what it has), of a class that names its attributes."""
     return [
-        (one, one.__get__(value))
-        for kind in type(value).__mro__
-        for name, one in vars(kind).items()
-        if isinstance(one, types.MemberDescriptorType)
-        if not name.startswith("__") and hasattr(value, name)
+        (one, one.__get__(value)) for one in _slots_of(type(value)) if hasattr(value, one.__name__)
     ]
+
+
+@functools.lru_cache(maxsize=10_000)
+def _slots_of(kind: type) -> tuple:
+    return tuple(
+        one
+        for base in kind.__mro__
+        for name, one in vars(base).items()
+        if isinstance(one, types.MemberDescriptorType) and not name.startswith("__")
+    )
 
 
 def attributes_of(value) -> dict:
