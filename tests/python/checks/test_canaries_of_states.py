@@ -324,6 +324,27 @@ def test_methods_that_no_forward_names_are_not_looked_into(tmp_path, monkeypatch
     assert (trainmon.read(str(tmp_path)).kind == "canary_actv").any()
 
 
+class Chosen:
+    def __init__(self):
+        self.factor = 0.5
+
+    def counted(self, values):
+        SEEN.append(1)
+        return values * self.factor
+
+
+def test_methods_that_are_asked_for_by_a_text_are_looked_into(tmp_path, monkeypatch):
+    way = "coun" + "ted"
+    monkeypatch.setitem(STATES, "chosen", (Chosen, lambda m, x: getattr(m.state, way)(x)))
+    train(str(tmp_path), "chosen")
+    (why,) = [
+        one["why"]
+        for one in trainmon.diagnose(str(tmp_path))["not_checked"]
+        if one["check"] == "canary"
+    ]
+    assert why == f"the model: {CHANGED}SEEN" and len(SEEN) == 16
+
+
 class Doubled(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         output = function(*args, **(kwargs or {}))

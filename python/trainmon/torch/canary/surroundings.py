@@ -34,6 +34,7 @@ _STORES = {"STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "DELETE_ATTR", "DELETE_GL
 # What reach what no name tells.
 _ANY = {"import_module", "__import__", "eval", "exec"}
 _ANY_NAME = {"import_module", "globals", "getattr", "modules"}
+_ANY_ATTRIBUTE = {"getattr", "vars", "__dict__", "__getattribute__", "attrgetter", "methodcaller"}
 # Methods that torch calls, beside those whose names begin with two underscores.
 _CALLED = {"forward", "backward", "setup_context", "jvp", "vmap", "right_inverse"}
 
@@ -64,13 +65,14 @@ class Surroundings:
         self.functions: list[tuple] = []  # (what has it, its name, what it stood for)
         self.names: list[
             tuple
-        ] = []  # (what has it, its name, as people know it, whether a package has it)
+        ] = []  # (what has it, its name, as people know it, is it of a package)
         self.seen: set[int] = set()
         self.held: list = []  # so that ids of `seen` are of these
         self.called = set(_CALLED)  # names in the functions
+        self.calls_any = False  # one asks for attributes by a text
         self.waiting: dict[
             str, list[tuple]
-        ] = {}  # by name: what classes have that no function names yet
+        ] = {}  # by name, of classes: no function has named it yet
         self.own = {id(one) for one in functions}  # the twin has closures of its own
         self.open = deque([*classes, *functions])
         while self.open:
@@ -144,10 +146,19 @@ class Surroundings:
                     self._space(vars(sys.modules[module]), names, names)
 
     def _call(self, names: set[str]) -> None:
-        for name in names - self.called:
-            self.called.add(name)
-            for owner, value, place, is_of_package in self.waiting.pop(name, ()):
-                self._name(owner, name, value, place, is_of_package)
+        calls_any = bool(names & _ANY_ATTRIBUTE)
+        again = [*self.waiting] if calls_any > self.calls_any else names & self.waiting.keys()
+        self.calls_any |= calls_any
+        self.called |= names
+        for name in again:
+            for owner, value, place, is_of_package in self.waiting.pop(name):
+                self._of_class(owner, name, value, place, is_of_package)
+
+    def _of_class(self, owner: type, name: str, value, place: str, is_of_package: bool) -> None:
+        if name in self.called or (self.calls_any and not is_of_package):
+            self._name(owner, name, value, place, is_of_package)
+        else:
+            self.waiting.setdefault(name, []).append((owner, value, place, is_of_package))
 
     def _inside(self, function: types.FunctionType) -> None:
         is_of_package = _is_of_package(function.__globals__)
@@ -179,11 +190,9 @@ class Surroundings:
             for name, value in vars(base).items():
                 if name.startswith("__"):
                     self.open.append(value)
-                elif name in self.called:
-                    self._name(base, name, value, f"{base.__name__}.{name}", is_of_package)
                 else:
-                    found = base, value, f"{base.__name__}.{name}", is_of_package
-                    self.waiting.setdefault(name, []).append(found)
+                    place = f"{base.__name__}.{name}"
+                    self._of_class(base, name, value, place, is_of_package)
 
 
 def _below(package: str, name: str) -> list[str]:
