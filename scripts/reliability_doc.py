@@ -123,7 +123,8 @@ def take(lines: pathlib.Path) -> None:
     kept = figures()
     for line in lines.read_text(encoding="utf-8").splitlines():
         found = json.loads(line)
-        kept[found.pop("campaign")] = {**found, "date": date, "commit": commit}
+        name = found.pop("campaign")
+        kept[name] = {**found, "date": date, "commit": commit}
     text = json.dumps(kept, indent=1, sort_keys=True, ensure_ascii=False)
     FIGURES.write_text(text + "\n", encoding="utf-8")
 
