@@ -85,6 +85,9 @@ constexpr std::string_view kChanged =
 constexpr std::string_view kPutBack =
     "; they did so by their rounding alone, in step after step, as where a program changes weights "
     "and puts them back";
+constexpr std::string_view kPutBackAtOnce =
+    "; several did so by their rounding alone, as where a program changes weights and puts them "
+    "back";
 constexpr std::string_view kProjected =
     "; they did so in step after step, as where a program projects them onto what it allows";
 
@@ -121,11 +124,11 @@ bool Gaps::is_projected(const Changed& one, double largest, Findings& found) {
   return true;
 }
 
-// Three steps out of eight are a habit.
+// Three steps of so many are a habit: a program may do it in every tenth.
 void Gaps::note_roundings(const Window& window, const std::map<std::int32_t, OfRank>& ranks,
                           Findings& found) {
   constexpr std::size_t kTimes = 3;
-  constexpr std::int64_t kWithin = 8;
+  constexpr std::int64_t kWithin = 48;
   for (const auto& [number, rank] : ranks) {
     if (rank.rounded == 0 || rank.rounded < rank.changed) continue;
     Habit& seen = rounded_[number];
@@ -138,15 +141,17 @@ void Gaps::note_roundings(const Window& window, const std::map<std::int32_t, OfR
 }
 
 void Gaps::note_limits(const Changed& one) {
-  constexpr std::size_t kMost = 64;
   Limits& limits = limits_[{one.before->rank, one.before->tensor}];
+  if (one.before->max < one.after->max) limits.high.note(one.before->max);
+  if (one.before->min > one.after->min) limits.low.note(one.before->min);
+}
+
+void Gaps::know_limits(const Changed& one) {
+  constexpr std::size_t kMost = 64;
   std::set<double>& known = known_limits_[one.before->rank];
-  const auto note = [&](Limit& limit, double value) {
-    limit.note(value);
-    if (known.size() < kMost) known.insert(value);
-  };
-  if (one.before->max < one.after->max) note(limits.high, one.before->max);
-  if (one.before->min > one.after->min) note(limits.low, one.before->min);
+  if (known.size() >= kMost) return;
+  if (one.before->max < one.after->max) known.insert(one.before->max);
+  if (one.before->min > one.after->min) known.insert(one.before->min);
 }
 
 void Gaps::check_limits(const Window& window, const Observation& now, Findings& found) {
@@ -212,6 +217,9 @@ void Gaps::check(const Window& window, Findings& found) {
     }
   }
   note_roundings(window, ranks, found);
+  for (const Changed& one : changed) {
+    if (is_clamped(one)) know_limits(one);
+  }
   std::set<std::pair<std::int32_t, std::uint32_t>> said;
   for (Changed& one : changed) {
     if (!one.finding) continue;
@@ -237,13 +245,18 @@ void Gaps::check(const Window& window, Findings& found) {
 bool Gaps::is_clamped(const Changed& one) const {
   const auto& [before, after, finding] = one;  // of the step: what it found, what the last one left
   if (!after->is_finite || !before->is_finite || before->count != after->count) return false;
-  if (before->min < after->min || before->max > after->max) return false;
-  if (before->min == before->max && before->count > 1.0) return false;
   const auto known = known_limits_.find(before->rank);
+  const auto is_known = [&](double value) {
+    return known != known_limits_.end() && known->second.contains(value);
+  };
+  if (before->min == before->max && before->count > 1.0) {  // all were beyond it
+    const double limit = before->max;
+    return limit != 0.0 && is_known(limit) && (after->min >= limit || after->max <= limit);
+  }
+  if (before->min < after->min || before->max > after->max) return false;
   const double tolerance = std::max(1e-6, unit_roundoff(before->dtype));
   const auto may_be_limit = [&](double value) {
-    return value == 0.0 || is_round(std::abs(value), tolerance) ||
-           (known != known_limits_.end() && known->second.contains(value));
+    return value == 0.0 || is_round(std::abs(value), tolerance) || is_known(value);
   };
   const bool is_below = after->max > before->max;
   const bool is_above = before->min > after->min;
@@ -259,6 +272,7 @@ std::string Gaps::reason(const Window& window, const Changed& one, const OfRank&
   if (is_habit && may_be_rounding(*one.after, *one.before, rank.largest)) {
     return std::string(kPutBack);
   }
+  if (rank.rounded > 1 && rank.rounded == rank.changed) return std::string(kPutBackAtOnce);
   if (may_be_reordered(*one.before, *one.after)) {
     return "; only the last bits of their sums did, as where their elements lie in another order";
   }

@@ -66,6 +66,8 @@ class Gaps {
     bool is_said = false;
   };
   void note_limits(const Changed& one);
+  // Those of a clamped weight, for others of its rank.
+  void know_limits(const Changed& one);
   // A weight that goes beyond a limit, which a program kept in step after step.
   void check_limits(const Window& window, const Observation& now, Findings& found);
   void note_roundings(const Window& window, const std::map<std::int32_t, OfRank>& ranks,

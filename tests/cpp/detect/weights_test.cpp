@@ -164,6 +164,48 @@ TEST(Engine, WeightsThatChangeAsProgramsChangeThemAreNoticed) {
   }
 }
 
+// As SAM does in every tenth step.
+TEST(Engine, RoundingsOfSeveralWeightsInOneStepAreNoticed) {
+  Training<float> training(38, 1, kSizes, Formula::adam);
+  training.has_checks = true;
+  for (int step = 0; step < 20; ++step) {
+    training.before_step = nullptr;
+    if (step == 7) {
+      training.before_step = [&] {
+        for (const int i : {2, 3}) {
+          for (float& one : training.ranks()[0].w[i]) one = std::nextafter(one, one * 2.0F);
+        }
+      };
+    }
+    training.step();
+  }
+  expect_noticed(training.findings(), Check::gap);
+}
+
+// As the weights of a LayerNorm, which are 1 when a critic is clipped for the first time. What
+// becomes constant alone is certain.
+TEST(Engine, WeightsThatAreAllBeyondALimitAreNoticedBesideOthersOfIt) {
+  for (const bool is_alone : {false, true}) {
+    Training<float> training(39, 1, kSizes, Formula::adam);
+    auto& all = training.ranks()[0].w;
+    for (float& one : all[2]) one = 1.0F;
+    for (int step = 0; step < 20; ++step) {
+      training.before_step = nullptr;
+      if (step == 7) {
+        training.before_step = [&] {
+          for (const std::size_t i : {2U, 4U}) {
+            if (is_alone && i == 4U) continue;
+            for (float& one : all[i]) one = std::clamp(one, -0.01F, 0.01F);
+          }
+        };
+      }
+      training.step();
+    }
+    ASSERT_EQ(training.findings().verdict().has_value(), is_alone);
+    if (!is_alone) expect_noticed(training.findings(), Check::gap);
+  }
+}
+
 // Of masters in float32 that the user copies into the model, with a rate that begins at zero.
 TEST(Engine, WeightsThatNoStepMovesAreNoticed) {
   Training<float> training(37, 1, kSizes, Formula::sgd);
