@@ -74,6 +74,11 @@ std::optional<Range> checked_range(const Series& series) {
   return std::nullopt;
 }
 
+// Of zeros and minus infinities alone, as what is added to logits. No damage leaves that.
+bool is_additive_mask(const RowState& state) {
+  return state.zeros > 0 && state.sum_sq == 0.0 && state.nans == 0 && state.pos_infs == 0;
+}
+
 }  // namespace
 
 SeriesRegistry::Masks SeriesRegistry::masks_of(const Series& series) {
@@ -173,7 +178,8 @@ std::uint32_t SeriesRegistry::mask_flags(SeriesId id, const RowState& state, std
   const bool is_of_buffer = known.masks == Masks::of_buffer;
   const bool may_be_nan = is_input || is_of_module || is_of_buffer;
   const bool is_masked = may_be_nan ? state.non_finite() : is_infinite;
-  const bool may_begin = is_masked && known.masks != Masks::of_weight && !is_of_buffer;
+  const bool is_kept = known.masks == Masks::of_weight || is_of_buffer;
+  const bool may_begin = is_masked && (!is_kept || is_additive_mask(state));
   std::int64_t from = known.masked_from.load(std::memory_order_relaxed);
   if (from == kNoRow || (from == kNever && may_begin)) {
     const bool is_meant = known.masks == Masks::of_activation || (is_of_module && is_infinite);

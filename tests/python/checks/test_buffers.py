@@ -197,6 +197,23 @@ def test_a_nan_in_a_buffer_is_the_first_bad_row(tmp_path):
     assert verdict["tensors"] == ["body.1.running_var"]
 
 
+@pytest.mark.parametrize("value", [0.0, 1.0], ids=["zeros", "others"])
+def test_a_mask_that_gets_its_infinities_later_is_no_certain_fault(tmp_path, value):
+    """As of classes that are out. Beside other values than zeros a minus infinity is none."""
+    model = Model()
+    model.register_buffer("classes", torch.full((6,), value))
+
+    def before(step):
+        if step == BEGIN:
+            model.classes[:2] = -torch.inf
+
+    verdict = run(tmp_path, model, before)["verdict"]
+    if value == 0.0:
+        assert verdict is None
+    else:
+        assert (verdict["check"], verdict["tensors"]) == ("finite", ["classes"])
+
+
 def test_a_nan_that_is_there_from_the_start_stands_for_what_no_forward_has_put_in(tmp_path):
     model = Model()
     model.register_buffer("memory", torch.full((8, 4), torch.nan))
