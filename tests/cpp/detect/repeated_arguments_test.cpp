@@ -11,7 +11,7 @@
 namespace trainmon::detect {
 namespace {
 
-constexpr std::uint64_t kConstant = 7777;  // elements that are all alike
+constexpr std::uint64_t kAllAlike = 7777;  // elements that are all alike
 
 class Calls {
  public:
@@ -28,7 +28,7 @@ class Calls {
         one.element = "input." + std::to_string(i);
         one.is_of_whole_batch = true;
         one.count = 16.0;
-        one.is_constant = arguments[i] == kConstant;
+        one.is_constant = arguments[i] == kAllAlike;
         one.fingerprint = mixed(arguments[i] * 64 + static_cast<std::uint64_t>(rank));
         evidence.add(std::move(one));
       }
@@ -80,13 +80,13 @@ TEST(RepeatedArguments, DataOfOneOrderBesideAStateAreNotSaidTwice) {
 // As time steps that are drawn with one seed in each step. A mask may become that of full
 // sequences.
 TEST(RepeatedArguments, WhatWasNewForLongAndStaysIsSaidUnlessItIsConstant) {
-  for (const std::uint64_t stays : {std::uint64_t{5}, kConstant}) {
+  for (const std::uint64_t stays : {std::uint64_t{5}, kAllAlike}) {
     Calls calls;
     for (std::uint64_t step = 0; step < 120; ++step) {
       calls.give({calls.fresh(), step < 80 ? calls.fresh() : stays});
     }
-    ASSERT_EQ(calls.found().size(), stays == kConstant ? 0U : 1U);
-    if (stays == kConstant) continue;
+    ASSERT_EQ(calls.found().size(), stays == kAllAlike ? 0U : 1U);
+    if (stays == kAllAlike) continue;
     const Finding& one = calls.found().front();
     EXPECT_EQ(one.step, 81);
     EXPECT_FALSE(one.certain);
